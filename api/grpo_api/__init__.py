@@ -1,0 +1,1 @@
+"""The contracts every part shares: GRPOJob models, environment names, exit codes, progress."""

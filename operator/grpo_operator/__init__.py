@@ -1,0 +1,1 @@
+"""The operator: plan, the adapters that carry it out, and the command line."""

@@ -1,0 +1,1 @@
+"""The reference server: the frozen model's log-probabilities over HTTP."""

@@ -1,0 +1,1 @@
+"""Log-probabilities of given tokens, and the wire format that carries them."""
