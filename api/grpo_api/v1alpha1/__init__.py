@@ -1,0 +1,65 @@
+"""GRPOJob, group grpo.dev, version v1alpha1: the only source of the CRD, the reference page and the trainer's config."""
+
+from .base import Model, Rule
+from .data import CodeFrom, Dataset, RewardFunction, Rewards
+from .generation import Generation, Vllm
+from .job import GROUP, KIND, MAX_NAME, PLURAL, VERSION, GRPOJob, Metadata, Spec
+from .lifecycle import Checkpoint, CheckpointVolume, ClaimTemplate, FailurePolicy, Logging
+from .model import Hub, Lora, ModelSpec, SecretKey
+from .optimization import Optimization
+from .parts import Deepspeed, Reference, Sync, Trainer
+from .pod import EnvVar, Pod, Resources, Volume, VolumeMount
+from .status import (
+    Condition,
+    ConditionType,
+    Phase,
+    ProgressStatus,
+    ReferenceStatus,
+    Status,
+    TrainerStatus,
+)
+
+__all__ = [
+    "GROUP",
+    "KIND",
+    "MAX_NAME",
+    "PLURAL",
+    "VERSION",
+    "Checkpoint",
+    "CheckpointVolume",
+    "ClaimTemplate",
+    "CodeFrom",
+    "Condition",
+    "ConditionType",
+    "Dataset",
+    "Deepspeed",
+    "EnvVar",
+    "FailurePolicy",
+    "GRPOJob",
+    "Generation",
+    "Hub",
+    "Logging",
+    "Lora",
+    "Metadata",
+    "Model",
+    "ModelSpec",
+    "Optimization",
+    "Phase",
+    "Pod",
+    "ProgressStatus",
+    "Reference",
+    "ReferenceStatus",
+    "Resources",
+    "RewardFunction",
+    "Rewards",
+    "Rule",
+    "SecretKey",
+    "Spec",
+    "Status",
+    "Sync",
+    "Trainer",
+    "TrainerStatus",
+    "Vllm",
+    "Volume",
+    "VolumeMount",
+]

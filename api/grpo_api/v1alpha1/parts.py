@@ -1,0 +1,108 @@
+"""spec.reference and spec.trainer: the two parts that run in pods."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from .base import Model, Rule, not_built
+from .model import Dtype, Name
+from .pod import Pod, Resources
+
+Image = Annotated[str, Field(min_length=1, max_length=1024)]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+
+
+class Sync(Model):
+    """Replacing the reference by the policy during training (iterative GRPO)."""
+
+    every_steps: Annotated[int, Field(ge=1)] = 512
+    """Optimizer steps between two replacements (TRL `ref_model_sync_steps`)."""
+    mixup_alpha: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the policy in the new reference (TRL `ref_model_mixup_alpha`); 1.0 replaces it."""
+
+
+class Reference(Model):
+    """The reference server: the frozen model of the KL term, on its own pods."""
+
+    rules = (
+        Rule(
+            "!(has(self.sync) && has(self.url))",
+            "reference.sync cannot replace the model of an external reference.url: remove one of the two",
+        ),
+        not_built(
+            "self.engine != 'transformers'", "reference.engine vllm and sglang", "use engine transformers"
+        ),
+        not_built("self.tensorParallelSize > 1", "reference.tensorParallelSize above 1", "set it to 1"),
+        not_built("has(self.sync)", "reference.sync", "remove the group"),
+    )
+
+    engine: Literal["transformers", "vllm", "sglang"] = "transformers"
+    """What computes the log-probabilities."""
+    url: Annotated[str, Field(max_length=2048, pattern="^https?://")] | None = None
+    """Base URL of an external reference server: none is created then."""
+    model: Name | None = None
+    """Hub id or path of the reference model; absent: spec.model.name."""
+    revision: Annotated[str, Field(max_length=256)] | None = None
+    """Revision of reference.model; absent: spec.model.revision where the model is the same."""
+    dtype: Dtype | None = None
+    """Type of its weights; absent: spec.model.dtype."""
+    replicas: Annotated[int, Field(ge=1, le=64)] = 1
+    """Reference pods behind the Service."""
+    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs one copy of the model is spread over."""
+    max_batch_tokens: Annotated[int, Field(ge=1)] = 16384
+    """Tokens of one forward pass; requests of all ranks are merged up to it."""
+    max_queued_tokens: Annotated[int, Field(ge=1)] = 1048576
+    """Tokens that may wait; beyond it requests get 429 and are sent again."""
+    deterministic: bool = False
+    """Score each group alone, so that results are bit-identical whatever else runs."""
+    sync: Sync | None = None
+    """Iterative GRPO. Not supported in this version."""
+    request_timeout_seconds: Annotated[int, Field(ge=1)] = 300
+    """Whole deadline of one request, retries included."""
+    image: Image | None = None
+    """Image of the reference server; absent: the operator's setting."""
+    image_pull_policy: PullPolicy | None = None
+    """When the image is pulled; absent: the operator's setting."""
+    resources: Resources = Field(default_factory=Resources)
+    """Compute resources of the container."""
+    pod: Pod = Field(default_factory=Pod)
+    """What to set on its pods."""
+
+
+class Deepspeed(Model):
+    """DeepSpeed's settings."""
+
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 3
+    """ZeRO stage: 3 shards parameters, gradients and optimizer state over all ranks."""
+    offload_optimizer: Literal["none", "cpu"] = "none"
+    """Where optimizer state lives."""
+    offload_param: Literal["none", "cpu"] = "none"
+    """Where sharded parameters live (stage 3)."""
+    config: dict[str, Any] | None = None
+    """Merged over the DeepSpeed configuration that the trainer makes; batch sizes stay ours."""
+
+
+class Trainer(Model):
+    """The trainer: pods of DeepSpeed ranks."""
+
+    replicas: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Trainer pods."""
+    processes_per_pod: Annotated[int, Field(ge=1, le=64)] = 1
+    """Ranks per pod; equals the GPU limit where GPUs are asked for."""
+    image: Image | None = None
+    """Image of the trainer; absent: the operator's setting."""
+    image_pull_policy: PullPolicy | None = None
+    """When the image is pulled; absent: the operator's setting."""
+    resources: Resources = Field(default_factory=Resources)
+    """Compute resources of each pod's container."""
+    pod: Pod = Field(default_factory=Pod)
+    """What to set on its pods."""
+    deepspeed: Deepspeed = Field(default_factory=Deepspeed)
+    """DeepSpeed's settings."""
+    rendezvous_timeout_seconds: Annotated[int, Field(ge=1)] = 600
+    """Seconds the ranks wait for each other at the start."""
+    collective_timeout_seconds: Annotated[int, Field(ge=1)] = 600
+    """Seconds a collective operation may take before a peer counts as lost."""
+    termination_grace_period_seconds: Annotated[int, Field(ge=1)] = 120
+    """Seconds a pod has to save a checkpoint after SIGTERM."""

@@ -1,0 +1,108 @@
+"""status of a GRPOJob: what `kubectl get` and `kubectl describe` show."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .base import Model
+
+Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+ConditionType = Literal[
+    "Accepted", "ReferenceReady", "TrainerReady", "Suspended", "Stalled", "Succeeded", "Failed"
+]
+
+
+class Condition(Model):
+    """One aspect of the state (meta/v1 Condition)."""
+
+    type: ConditionType
+    """Which aspect."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[str, Field(max_length=128)]
+    """CamelCase word; each is explained in docs/status.md."""
+    message: Annotated[str, Field(max_length=2048)] = ""
+    """One sentence for people."""
+    last_transition_time: datetime
+    """When `status` last changed."""
+    observed_generation: int | None = None
+    """metadata.generation this was computed for."""
+
+
+class ReferenceStatus(Model):
+    """The reference server."""
+
+    url: str | None = None
+    """Base URL the trainer uses."""
+    version: str | None = None
+    """Version of the model it serves."""
+    ready_replicas: int = 0
+    """Pods that are ready."""
+
+
+class TrainerStatus(Model):
+    """The trainer's present attempt."""
+
+    attempt: int = 0
+    """Number of the attempt, from 0."""
+    ready: int = 0
+    """Pods that run."""
+    desired: int = 0
+    """Pods that should run."""
+
+
+class ProgressStatus(Model):
+    """How far training is; written at most every 15 s."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    total_steps: int | None = None
+    """Optimizer steps to do."""
+    steps: str | None = None
+    """The two as text: `37/200`."""
+    reward: float | None = None
+    """Mean reward of the last generation batch."""
+    kl: float | None = None
+    """Mean KL against the reference, nats per token."""
+    loss: float | None = None
+    """Loss of the last step."""
+    tokens_per_second: float | None = None
+    """Completion tokens per second, all ranks."""
+    last_step_time: datetime | None = None
+    """When the last step ended."""
+    checkpoint_step: int | None = None
+    """Step of the newest complete checkpoint."""
+    eta_seconds: float | None = None
+    """Estimated seconds to the end."""
+
+
+class Status(Model):
+    """What the operator has seen and done."""
+
+    phase: Phase | None = None
+    """The state in one word."""
+    reason: Annotated[str, Field(max_length=128)] | None = None
+    """Why, in one CamelCase word; each is explained in docs/status.md."""
+    message: Annotated[str, Field(max_length=2048)] | None = None
+    """Why, in one sentence."""
+    conditions: Annotated[list[Condition], Field(max_length=16)] = Field(default_factory=list)
+    """The state, aspect by aspect."""
+    observed_generation: int | None = None
+    """metadata.generation this status was computed for."""
+    start_time: datetime | None = None
+    """When the job was first acted on."""
+    completion_time: datetime | None = None
+    """When it ended."""
+    restarts: int = 0
+    """New attempts after crashes."""
+    disruptions: int = 0
+    """New attempts after evictions, preemptions and lost nodes."""
+    reference: ReferenceStatus | None = None
+    """The reference server."""
+    trainer: TrainerStatus | None = None
+    """The trainer's present attempt."""
+    progress: ProgressStatus | None = None
+    """How far training is."""
+    model_path: str | None = None
+    """Where the trained model lies in the volume, once saved."""
