@@ -45,7 +45,7 @@ class Termination(_Message):
     """The JSON reason in the termination log (Kubernetes keeps at most 4096 bytes of it)."""
 
     reason: str
-    """CamelCase word: Succeeded, ConfigurationError, DatasetError, RewardError, PeerLost, ReferenceLost, Terminated, Crashed…"""
+    """CamelCase word: Succeeded, ConfigurationError, DatasetError, RewardError, PeerLost, ReferenceLost, Crashed…"""
     message: str
     """One sentence for people: what happened and what to do."""
     rank: int | None = None

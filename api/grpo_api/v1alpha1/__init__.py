@@ -1,4 +1,4 @@
-"""GRPOJob, group grpo.dev, version v1alpha1: the only source of the CRD, the reference page and the trainer's config."""
+"""GRPOJob, group grpo.dev, version v1alpha1: the only source of the CRD, its reference page and the config."""
 
 from .base import Model, Rule
 from .data import CodeFrom, Dataset, RewardFunction, Rewards

@@ -58,9 +58,7 @@ class Checkpoint(Model):
 class FailurePolicy(Model):
     """What happens on faults."""
 
-    rules = (
-        not_built("has(self.stallTimeoutSeconds)", "failurePolicy.stallTimeoutSeconds", "remove the field"),
-    )
+    rules = (not_built("has(self.stallTimeoutSeconds)", "failurePolicy.stallTimeoutSeconds", "remove the field"),)
 
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 3
     """New attempts after crashes before the job is Failed; evictions and preemptions do not count."""

@@ -29,9 +29,7 @@ class Reference(Model):
             "!(has(self.sync) && has(self.url))",
             "reference.sync cannot replace the model of an external reference.url: remove one of the two",
         ),
-        not_built(
-            "self.engine != 'transformers'", "reference.engine vllm and sglang", "use engine transformers"
-        ),
+        not_built("self.engine != 'transformers'", "reference.engine vllm and sglang", "use engine transformers"),
         not_built("self.tensorParallelSize > 1", "reference.tensorParallelSize above 1", "set it to 1"),
         not_built("has(self.sync)", "reference.sync", "remove the group"),
     )

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from .. import env
+from grpo_api import env
+
 from .base import Model, Open, Rule
 
 Labels = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)]
@@ -78,9 +79,7 @@ class Pod(Model):
     """Taints the pods tolerate (core/v1 Toleration)."""
     affinity: dict[str, Any] | None = None
     """Scheduling affinity (core/v1 Affinity)."""
-    topology_spread_constraints: Annotated[list[dict[str, Any]], Field(max_length=8)] = Field(
-        default_factory=list
-    )
+    topology_spread_constraints: Annotated[list[dict[str, Any]], Field(max_length=8)] = Field(default_factory=list)
     """How pods spread over the cluster (core/v1 TopologySpreadConstraint)."""
     priority_class_name: Annotated[str, Field(max_length=253)] | None = None
     """Name of a PriorityClass."""

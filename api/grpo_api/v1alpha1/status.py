@@ -8,9 +8,7 @@ from pydantic import Field
 from .base import Model
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
-ConditionType = Literal[
-    "Accepted", "ReferenceReady", "TrainerReady", "Suspended", "Stalled", "Succeeded", "Failed"
-]
+ConditionType = Literal["Accepted", "ReferenceReady", "TrainerReady", "Suspended", "Stalled", "Succeeded", "Failed"]
 
 
 class Condition(Model):
