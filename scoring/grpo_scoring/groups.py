@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -47,8 +48,7 @@ class Group:
             np.array_equal(self.prompt, other.prompt)
             and len(self.completions) == len(other.completions)
             and all(
-                np.array_equal(mine, theirs)
-                for mine, theirs in zip(self.completions, other.completions, strict=True)
+                np.array_equal(mine, theirs) for mine, theirs in zip(self.completions, other.completions, strict=True)
             )
         )
 
@@ -133,7 +133,7 @@ def completion_offsets(groups: Sequence[Group]) -> Ids:
 def split(flat: NDArray[Scalar], bounds: Ids) -> list[NDArray[Scalar]]:
     """Cuts a flat array at offsets, into views: the inverse of concatenation."""
     ends = bounds.tolist()
-    return [flat[first:last] for first, last in zip(ends[:-1], ends[1:], strict=True)]
+    return [flat[first:last] for first, last in itertools.pairwise(ends)]
 
 
 def _ids(values: ArrayLike) -> Ids:

@@ -75,7 +75,7 @@ class LogitTransform:
 
 
 def patch_head(model: CausalLM) -> None:
-    """Teaches the model's head to score: ``head(hidden, targets=...)`` gives a HeadOutput; ``head(hidden)`` is unchanged.
+    """Teaches the head to score: ``head(hidden, targets)`` gives a HeadOutput; ``head(hidden)`` is unchanged.
 
     Idempotent. Call it before ``deepspeed.initialize``. Weights, names, tying and generation are left alone.
 
@@ -116,14 +116,14 @@ def patch_head(model: CausalLM) -> None:
             checkpoint(one, states, ids, use_reentrant=False, preserve_rng_state=False)
             if recompute
             else one(states, ids)
-            for states, ids in zip(hidden.split(chunk_size), targets.split(chunk_size), strict=True)
+            for states, ids in zip(torch.split(hidden, chunk_size), torch.split(targets, chunk_size), strict=True)
         ]
         return HeadOutput(
             torch.cat([part[0] for part in parts]),
-            torch.cat([part[1] for part in parts]) if entropy else None,
+            torch.cat([part[1] for part in parts if part[1] is not None]) if entropy else None,
         )
 
-    head.forward = forward  # type: ignore[method-assign]
+    head.forward = forward
     setattr(head, _PATCHED, True)
 
 
@@ -149,9 +149,7 @@ def head_logprobs(
         entropy: also give the entropy of each position, without gradient.
     """
     if targets.numel() == 0:
-        raise ValueError(
-            "no targets: a head call with no position would skip ZeRO-3's collectives on this rank"
-        )
+        raise ValueError("no targets: a head call with no position would skip ZeRO-3's collectives on this rank")
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0, got {temperature}")
     patch_head(model)

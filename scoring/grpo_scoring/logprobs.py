@@ -100,9 +100,7 @@ def row_logprobs(
         placed = values.new_zeros(real.shape).index_put((row, column), values)
         return placed * real
 
-    return RowLogprobs(
-        scatter(output.logprobs), scatter(output.entropy) if output.entropy is not None else None
-    )
+    return RowLogprobs(scatter(output.logprobs), scatter(output.entropy) if output.entropy is not None else None)
 
 
 def enable_scoring(model: Any) -> None:
@@ -163,9 +161,7 @@ def _score(model: Any, rows: Sequence[Row], temperature: float, chunk_size: int)
     device = next(model.parameters()).device
     # No mask and no positions: pads are at the end, so the causal default is right for every real token, and the
     # attention kernel needs no (rows, length, length) mask.
-    hidden = _backbone(model)(
-        input_ids=torch.from_numpy(pad(rows)).to(device), use_cache=False
-    ).last_hidden_state
+    hidden = _backbone(model)(input_ids=torch.from_numpy(pad(rows)).to(device), use_cache=False).last_hidden_state
     line = np.repeat(np.arange(len(rows)), [row.completion.size for row in rows])
     position = np.concatenate([row.positions for row in rows])
     targets = np.concatenate([row.completion for row in rows]).astype(np.int64)
@@ -186,7 +182,5 @@ def _backbone(model: Any) -> nn.Module:
         model = model.get_base_model()
     backbone: nn.Module = model.base_model
     if backbone is model:
-        raise ValueError(
-            f"{type(model).__name__} has no backbone below its head: a causal language model is needed"
-        )
+        raise ValueError(f"{type(model).__name__} has no backbone below its head: a causal language model is needed")
     return backbone

@@ -1,90 +1,72 @@
-"""The wire format of ``POST /v1/logprobs``: what is asked, what is answered, and the two encodings.
+"""The wire format of ``POST /v1/logprobs``.
 
-JSON (``application/json``) is for people, safetensors (``application/x-safetensors``) for the trainer: flat int32
-ids and offsets in, flat float32 log-probabilities out, nothing padded, no pickle. Both carry the same messages.
-Whatever does not decode raises WireError, which names the field.
+JSON (``application/json``) is for people, safetensors (``application/x-safetensors``) for the trainer: flat
+int32 ids and offsets in, flat float32 log-probabilities out, nothing padded, no pickle. Both carry the same
+messages (``messages.py``). Whatever does not decode raises WireError, which names the field, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import ModuleType
 
-import numpy as np
-from numpy.typing import NDArray
+from grpo_scoring import wire_json, wire_safetensors
+from grpo_scoring.groups import Group, completion_offsets
+from grpo_scoring.messages import LogprobsAnswer, LogprobsRequest, WireError, check_answers
+from grpo_scoring.problem import PROBLEM, Problem, decode_problem, encode_problem
 
-from grpo_scoring.groups import Group, Ids
+__all__ = [
+    "JSON",
+    "MEDIA_TYPES",
+    "PROBLEM",
+    "SAFETENSORS",
+    "LogprobsAnswer",
+    "LogprobsRequest",
+    "Problem",
+    "WireError",
+    "decode_answer",
+    "decode_problem",
+    "decode_request",
+    "encode_answer",
+    "encode_problem",
+    "encode_request",
+]
 
 JSON = "application/json"
 SAFETENSORS = "application/x-safetensors"
-MEDIA_TYPES = (SAFETENSORS, JSON)
 
-
-class WireError(ValueError):
-    """A message that cannot be decoded (or must not be encoded).
-
-    Attributes:
-        field: what is wrong, as a path of the message: ``groups[2].prompt``, ``completion_offsets``, ``temperature``.
-        problem: what is wrong with it, and what is right.
-    """
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
-        self.problem = problem
-
-
-@dataclass(frozen=True)
-class LogprobsRequest:
-    """Asks for the log-probability of every completion token.
-
-    Attributes:
-        groups: at least one.
-        temperature: > 0, finite; logits are divided by it.
-        deadline_seconds: > 0; the answer is worthless to the client after so many seconds from now.
-        version: the wanted version of the reference; None takes what the server has.
-        version_path: the folder (below the server's versions root) to load ``version`` from.
-    """
-
-    groups: Sequence[Group]
-    temperature: float = 1.0
-    deadline_seconds: float | None = None
-    version: str | None = None
-    version_path: str | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class LogprobsAnswer:
-    """The log-probabilities, end to end in the order of the request's groups, completions and tokens.
-
-    Attributes:
-        logprobs: float32, (ΣC,), finite.
-        offsets: int32, (M + 1,): completion m is ``logprobs[offsets[m]:offsets[m + 1]]``.
-        model: name of the model that scored.
-        version: its version.
-    """
-
-    logprobs: NDArray[np.float32]
-    offsets: Ids
-    model: str
-    version: str
+_CODECS: dict[str, ModuleType] = {SAFETENSORS: wire_safetensors, JSON: wire_json}
+MEDIA_TYPES = tuple(_CODECS)
 
 
 def encode_request(request: LogprobsRequest, media_type: str = SAFETENSORS) -> bytes:
-    """Encodes a request. Raises ValueError for an unknown media type."""
-    return _codec(media_type).encode_request(request)
+    """Encodes a request. Raises WireError for an unknown media type."""
+    body: bytes = _codec(media_type).encode_request(request)
+    return body
 
 
 def decode_request(body: bytes, media_type: str) -> LogprobsRequest:
     """Decodes and checks a request. Raises WireError."""
-    return _codec(media_type).decode_request(body)
+    request: LogprobsRequest = _codec(media_type).decode_request(body)
+    return request
 
 
 def encode_answer(answer: LogprobsAnswer, groups: Sequence[Group], media_type: str = SAFETENSORS) -> bytes:
-    """Encodes an answer to ``groups``. Raises WireError where a value is not finite (JSON has no NaN)."""
-    return _codec(media_type).encode_answer(answer, groups)
+    """Encodes an answer to ``groups``. Raises WireError where it does not answer them."""
+    check_answers(answer, completion_offsets(groups))
+    body: bytes = _codec(media_type).encode_answer(answer, groups)
+    return body
 
 
 def decode_answer(body: bytes, media_type: str, groups: Sequence[Group]) -> LogprobsAnswer:
-    """Decodes an answer and checks that it answers ``groups``: as many completions, of the same lengths. Raises WireError."""
-    return _codec(media_type).decode_answer(body, groups)
+    """Decodes an answer and checks that it answers ``groups``, token for token. Raises WireError."""
+    answer: LogprobsAnswer = _codec(media_type).decode_answer(body, groups)
+    check_answers(answer, completion_offsets(groups))
+    return answer
+
+
+def _codec(media_type: str) -> ModuleType:
+    try:
+        return _CODECS[media_type]
+    except KeyError:
+        raise WireError("Content-Type", f"must be one of {', '.join(MEDIA_TYPES)}, got {media_type}") from None

@@ -1,0 +1,123 @@
+"""The JSON encoding: ``{"groups": [{"prompt": [1, 2], "completions": [[3, 4], [5]]}], "temperature": 0.7}``.
+
+The answer nests as the request does: ``{"logprobs": [[[-0.1, -2.3], [-1.7]]], "model": ..., "version": ...}``.
+A float32 is written with the digits that give the same float32 back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from grpo_scoring.groups import Group, offsets
+from grpo_scoring.messages import MAX_TEMPERATURE, MIN_TEMPERATURE, LogprobsAnswer, LogprobsRequest, WireError
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, frozen=True)
+
+
+class JsonGroup(_Message):
+    """One prompt and the completions sampled from it, as token ids."""
+
+    prompt: list[TokenId] = Field(min_length=1, description="Token ids of the prompt.")
+    completions: list[list[TokenId]] = Field(min_length=1, description="Token ids of each completion.")
+
+
+class JsonRequest(_Message):
+    """Asks for the log-probability of every completion token."""
+
+    groups: list[JsonGroup] = Field(min_length=1)
+    temperature: float = Field(
+        default=1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE, description="Logits are divided by it."
+    )
+    deadline_seconds: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="After so many seconds the answer is worthless."
+    )
+    version: str | None = Field(default=None, description="The wanted version; null takes what is loaded.")
+    version_path: str | None = Field(
+        default=None, description="Folder of the wanted version, below the root for versions."
+    )
+
+
+class JsonAnswer(_Message):
+    """The log-probabilities, nested as the request is: group, completion, token."""
+
+    logprobs: list[list[list[float]]]
+    model: str
+    version: str
+
+
+def encode_request(request: LogprobsRequest) -> bytes:
+    """Encodes a request."""
+    message = JsonRequest(
+        groups=[
+            JsonGroup(prompt=group.prompt.tolist(), completions=[ids.tolist() for ids in group.completions])
+            for group in request.groups
+        ],
+        temperature=request.temperature,
+        deadline_seconds=request.deadline_seconds,
+        version=request.version,
+        version_path=request.version_path,
+    )
+    return message.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def decode_request(body: bytes) -> LogprobsRequest:
+    """Decodes a request. Raises WireError."""
+    try:
+        message = JsonRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _wire_error(error) from None
+    return LogprobsRequest(
+        groups=[Group.of(group.prompt, group.completions) for group in message.groups],
+        temperature=message.temperature,
+        deadline_seconds=message.deadline_seconds,
+        version=message.version,
+        version_path=message.version_path,
+    )
+
+
+def encode_answer(answer: LogprobsAnswer, groups: Sequence[Group]) -> bytes:
+    """Encodes an answer to ``groups``."""
+    ends = iter(itertools.pairwise(answer.offsets.tolist()))
+    message = JsonAnswer(
+        logprobs=[[answer.logprobs[slice(*next(ends))].tolist() for _ in group.completions] for group in groups],
+        model=answer.model,
+        version=answer.version,
+    )
+    return message.model_dump_json().encode()
+
+
+def decode_answer(body: bytes, groups: Sequence[Group]) -> LogprobsAnswer:
+    """Decodes an answer to ``groups``. Raises WireError."""
+    try:
+        message = JsonAnswer.model_validate_json(body)
+    except ValidationError as error:
+        raise _wire_error(error) from None
+    got, asked = [len(group) for group in message.logprobs], [len(group.completions) for group in groups]
+    if got != asked:
+        raise WireError("logprobs", f"has groups of {got} completions where {asked} were asked for")
+    completions = [completion for group in message.logprobs for completion in group]
+    with np.errstate(over="ignore"):  # 1e300 becomes infinity, which LogprobsAnswer refuses
+        values = np.asarray(list(itertools.chain.from_iterable(completions)), dtype=np.float32)
+    return LogprobsAnswer(
+        logprobs=values,
+        offsets=offsets([len(completion) for completion in completions]),
+        model=message.model,
+        version=message.version,
+    )
+
+
+def _wire_error(error: ValidationError) -> WireError:
+    """The first of pydantic's errors, as a path: ``groups[2].completions[0][7]``."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    return WireError(path.lstrip(".") or "body", first["msg"])
