@@ -32,7 +32,7 @@ quickstart: setup ## train a small model on a verifiable task, without Kubernete
 
 .PHONY: test
 test: setup ## lint and all suites, as CI runs them
-	$(BIN)/python tools/suites.py lint unit integration e2e
+	$(BIN)/python tools/suites.py programs lint unit integration e2e
 
 .PHONY: lint
 lint: setup ## every static check
