@@ -45,9 +45,7 @@ class LossSettings:
             raise ValueError(f"loss_type: {self.loss_type!r} is not one of {', '.join(get_args(LossType))}")
         if self.importance_sampling_level not in get_args(ImportanceSamplingLevel):
             levels = ", ".join(get_args(ImportanceSamplingLevel))
-            raise ValueError(
-                f"importance_sampling_level: {self.importance_sampling_level!r} is not one of {levels}"
-            )
+            raise ValueError(f"importance_sampling_level: {self.importance_sampling_level!r} is not one of {levels}")
         if self.max_completion_length < 1:
             raise ValueError(f"max_completion_length: must be at least 1, got {self.max_completion_length}")
 
@@ -153,9 +151,7 @@ def grpo_loss(
     return LossOutput(loss, policy_loss, statistics)
 
 
-def importance_ratio(
-    logps: Tensor, old_logps: Tensor, mask: Tensor, level: ImportanceSamplingLevel
-) -> Tensor:
+def importance_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor, level: ImportanceSamplingLevel) -> Tensor:
     """π/π_old: (B, C) per token, or (B, 1) per sequence: the geometric mean over its active tokens (GSPO)."""
     log_ratio = logps - old_logps
     if level == "sequence":
@@ -186,9 +182,9 @@ def _aggregate(
         if normalization.num_items_in_batch is None:
             raise ValueError("num_items_in_batch: loss_type dapo needs it")
         window = normalization.gradient_accumulation_steps / normalization.steps_per_generation
-        tokens = torch.as_tensor(
-            normalization.num_items_in_batch, dtype=torch.float32, device=total.device
-        ).clamp(min=1.0)
+        tokens = torch.as_tensor(normalization.num_items_in_batch, dtype=torch.float32, device=total.device).clamp(
+            min=1.0
+        )
         loss = total / (tokens / normalization.world_size * window)
         return loss, loss.detach()
     return loss / normalization.gradient_accumulation_steps, loss.detach()
