@@ -10,8 +10,10 @@ from .optimization import Optimization
 from .parts import Deepspeed, Reference, Sync, Trainer
 from .pod import EnvVar, Pod, Resources, Volume, VolumeMount
 from .status import (
+    Cause,
     Condition,
     ConditionType,
+    LastTermination,
     Phase,
     ProgressStatus,
     ReferenceStatus,
@@ -25,6 +27,7 @@ __all__ = [
     "MAX_NAME",
     "PLURAL",
     "VERSION",
+    "Cause",
     "Checkpoint",
     "CheckpointVolume",
     "ClaimTemplate",
@@ -38,6 +41,7 @@ __all__ = [
     "GRPOJob",
     "Generation",
     "Hub",
+    "LastTermination",
     "Logging",
     "Lora",
     "Metadata",

@@ -8,6 +8,7 @@ from pydantic import Field
 from .base import Model
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+Cause = Literal["Disruption", "Permanent", "Crash", "Retry", "Suspend"]
 ConditionType = Literal["Accepted", "ReferenceReady", "TrainerReady", "Suspended", "Stalled", "Succeeded", "Failed"]
 
 
@@ -39,6 +40,22 @@ class ReferenceStatus(Model):
     """Pods that are ready."""
 
 
+class LastTermination(Model):
+    """How the newest attempt that has ended came to its end."""
+
+    attempt: int
+    """Number of that attempt."""
+    cause: Cause
+    """What the next attempt counts as: Disruption as a disruption, Crash and Retry as a restart, Suspend as neither;
+    Permanent fails the job."""
+    reason: Annotated[str, Field(max_length=128)]
+    """CamelCase word, the trainer's own where it gave one; each is explained in docs/status.md."""
+    message: Annotated[str, Field(max_length=2048)] = ""
+    """One sentence for people."""
+    time: datetime
+    """When its end was first seen; the back-off counts from here."""
+
+
 class TrainerStatus(Model):
     """The trainer's present attempt."""
 
@@ -48,6 +65,8 @@ class TrainerStatus(Model):
     """Pods that run."""
     desired: int = 0
     """Pods that should run."""
+    last_termination: LastTermination | None = None
+    """How the newest attempt that has ended came to its end."""
 
 
 class ProgressStatus(Model):
@@ -73,6 +92,8 @@ class ProgressStatus(Model):
     """Step of the newest complete checkpoint."""
     eta_seconds: float | None = None
     """Estimated seconds to the end."""
+    last_update_time: datetime | None = None
+    """When these numbers were taken."""
 
 
 class Status(Model):
