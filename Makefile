@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED ?= 0
 # A machine without an NVIDIA driver leaves out the parts of torch that CPU training never loads.
-OVERRIDES := $(if $(shell command -v nvidia-smi),,--overrides tools/python/overrides-cpu.txt)
+OVERRIDES := --overrides tools/python/overrides.txt $(if $(shell command -v nvidia-smi),,--overrides tools/python/overrides-cpu.txt)
 
 ##@ Use
 
@@ -18,7 +18,7 @@ help: ## print this list
 .PHONY: setup
 setup: $(VENV)/.installed ## make the environment in .venv (about a minute)
 
-$(VENV)/.installed: pyproject.toml constraints.txt tools/python/overrides-cpu.txt
+$(VENV)/.installed: pyproject.toml constraints.txt $(wildcard tools/python/overrides*.txt)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
 	$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt $(OVERRIDES) -e '.[dev]'

@@ -95,7 +95,7 @@ def warm_up(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, items: 
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 def write_items(path: Path, items: list[Item]) -> None:

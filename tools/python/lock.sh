@@ -7,6 +7,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 uv=${UV:-.venv/bin/uv}
-"$uv" pip compile pyproject.toml --extra dev --python-version 3.11 --no-annotate --no-header -q "$@" \
+"$uv" pip compile pyproject.toml --extra dev --python-version 3.11 --overrides tools/python/overrides.txt --no-annotate --no-header -q "$@" \
   --custom-compile-command "make lock" --output-file constraints.txt > /dev/null
 echo "constraints.txt: $(wc -l < constraints.txt) packages"

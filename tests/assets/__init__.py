@@ -1,0 +1,1 @@
+"""Small real models and data for the tests: nothing is downloaded but packages."""
