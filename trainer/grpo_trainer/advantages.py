@@ -71,9 +71,7 @@ def compute_advantages(
             f"{rewards_per_function.size(0)}"
         )
     if scale_rewards not in get_args(ScaleRewards):
-        raise ValueError(
-            f"scale_rewards: {scale_rewards!r} is not one of {', '.join(get_args(ScaleRewards))}"
-        )
+        raise ValueError(f"scale_rewards: {scale_rewards!r} is not one of {', '.join(get_args(ScaleRewards))}")
 
     factors = torch.as_tensor(weights, dtype=rewards_per_function.dtype, device=rewards_per_function.device)
     unscored = rewards_per_function.isnan().all(dim=1)
@@ -111,3 +109,10 @@ def nanstd(values: Tensor, dim: int | None = None) -> Tensor:
     count = (~values.isnan()).sum(dim=dim)
     squares = ((values - mean) ** 2).nansum(dim=dim)
     return torch.where(count > 1, squares / (count - 1).clamp(min=1), torch.nan).sqrt()
+
+
+def rewards_tensor(rewards: Sequence[Sequence[float | None]]) -> Tensor:
+    """Rewards by completion and function → (N, F) float32, NaN for None."""
+    return torch.tensor(
+        [[torch.nan if reward is None else reward for reward in row] for row in rewards], dtype=torch.float32
+    )
