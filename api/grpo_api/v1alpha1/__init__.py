@@ -1,6 +1,7 @@
 """GRPOJob, group grpo.dev, version v1alpha1: the only source of the CRD, its reference page and the config."""
 
 from .base import Model, Rule
+from .core import EnvFromSource, EnvVar, EnvVarSource, Volume, VolumeMount
 from .data import CodeFrom, Dataset, RewardFunction, Rewards
 from .generation import Generation, Vllm
 from .job import GROUP, KIND, MAX_NAME, PLURAL, VERSION, GRPOJob, Metadata, Spec
@@ -8,7 +9,7 @@ from .lifecycle import Checkpoint, CheckpointVolume, ClaimTemplate, FailurePolic
 from .model import Hub, Lora, ModelSpec, SecretKey
 from .optimization import Optimization
 from .parts import Deepspeed, Reference, Sync, Trainer
-from .pod import EnvVar, Pod, Resources, Volume, VolumeMount
+from .pod import Pod, Resources
 from .status import (
     Cause,
     Condition,
@@ -36,7 +37,9 @@ __all__ = [
     "ConditionType",
     "Dataset",
     "Deepspeed",
+    "EnvFromSource",
     "EnvVar",
+    "EnvVarSource",
     "FailurePolicy",
     "GRPOJob",
     "Generation",

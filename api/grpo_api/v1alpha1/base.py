@@ -26,6 +26,7 @@ class Model(BaseModel):
         alias_generator=to_camel,
         populate_by_name=True,
         extra="forbid",
+        strict=True,  # as the API server: "8" is no number
         use_attribute_docstrings=True,
         allow_inf_nan=False,
         validate_default=True,

@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from .base import Model, Open, Rule, not_built
+from .core import EnvFromList, EnvList, VolumeList, VolumeMountList
 from .data import Dataset, Rewards
 from .generation import Generation
 from .lifecycle import Checkpoint, FailurePolicy, Logging
 from .model import Hub, ModelSpec
 from .optimization import Optimization
 from .parts import Reference, Trainer
-from .pod import EnvFromList, EnvList, VolumeList, VolumeMountList, reserved_env
+from .pod import reserved_env
 from .status import Status
 
 GROUP = "grpo.dev"

@@ -1,49 +1,27 @@
 """What users set on pods. Typed and bounded, so that CEL can read it; lists merge by name with what is rendered."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from grpo_api import env
 
-from .base import Model, Open, Rule
+from .base import Model, Rule
+from .core import (
+    Affinity,
+    EnvFromList,
+    EnvList,
+    ImagePullSecretList,
+    PodSecurityContext,
+    Toleration,
+    TopologySpreadConstraint,
+    VolumeList,
+    VolumeMountList,
+)
 
 Labels = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=64)]
-Quantity = int | float | str
+Quantity = int | str
 Quantities = Annotated[dict[str, Quantity], Field(max_length=16)]
-
-
-class EnvVar(Open):
-    """One environment variable (core/v1 EnvVar)."""
-
-    name: Annotated[str, Field(min_length=1, max_length=256)]
-    """Name of the variable; those of the environment contract are reserved."""
-    value: Annotated[str, Field(max_length=32768)] | None = None
-    """Its value; or give `valueFrom`."""
-    value_from: dict[str, Any] | None = None
-    """Where its value comes from (core/v1 EnvVarSource)."""
-
-
-class Volume(Open):
-    """One volume (core/v1 Volume: a name and one source)."""
-
-    name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Name, as used by `volumeMounts`."""
-
-
-class VolumeMount(Open):
-    """One mount (core/v1 VolumeMount)."""
-
-    name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Name of the volume."""
-    mount_path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Absolute path inside the container."""
-
-
-EnvList = Annotated[list[EnvVar], Field(max_length=64)]
-EnvFromList = Annotated[list[dict[str, Any]], Field(max_length=16)]
-VolumeList = Annotated[list[Volume], Field(max_length=32)]
-VolumeMountList = Annotated[list[VolumeMount], Field(max_length=32)]
 
 
 def reserved_env(path: str, field: str) -> Rule:
@@ -75,12 +53,14 @@ class Pod(Model):
     """Annotations added to the pods."""
     node_selector: Labels = Field(default_factory=dict)
     """Node labels a pod asks for."""
-    tolerations: Annotated[list[dict[str, Any]], Field(max_length=32)] = Field(default_factory=list)
-    """Taints the pods tolerate (core/v1 Toleration)."""
-    affinity: dict[str, Any] | None = None
-    """Scheduling affinity (core/v1 Affinity)."""
-    topology_spread_constraints: Annotated[list[dict[str, Any]], Field(max_length=8)] = Field(default_factory=list)
-    """How pods spread over the cluster (core/v1 TopologySpreadConstraint)."""
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] = Field(default_factory=list)
+    """Taints the pods tolerate."""
+    affinity: Affinity | None = None
+    """Scheduling affinity."""
+    topology_spread_constraints: Annotated[list[TopologySpreadConstraint], Field(max_length=8)] = Field(
+        default_factory=list
+    )
+    """How pods spread over the cluster."""
     priority_class_name: Annotated[str, Field(max_length=253)] | None = None
     """Name of a PriorityClass."""
     scheduler_name: Annotated[str, Field(max_length=253)] | None = None
@@ -89,7 +69,7 @@ class Pod(Model):
     """Name of a RuntimeClass, such as `nvidia`."""
     service_account_name: Annotated[str, Field(max_length=253)] | None = None
     """ServiceAccount of the pods; its token is not mounted."""
-    image_pull_secrets: Annotated[list[dict[str, str]], Field(max_length=8)] = Field(default_factory=list)
+    image_pull_secrets: ImagePullSecretList = Field(default_factory=list)
     """Secrets for pulling images, such as `[{name: registry}]`."""
     volumes: VolumeList = Field(default_factory=list)
     """Volumes added to the pods."""
@@ -98,6 +78,6 @@ class Pod(Model):
     env: EnvList = Field(default_factory=list)
     """Environment added to the container."""
     env_from: EnvFromList = Field(default_factory=list)
-    """Environment from ConfigMaps and Secrets (core/v1 EnvFromSource)."""
-    security_context: dict[str, Any] | None = None
-    """Merged over the pod's restricted security context (core/v1 PodSecurityContext)."""
+    """Environment from ConfigMaps and Secrets."""
+    security_context: PodSecurityContext | None = None
+    """Merged over the pod's restricted security context."""

@@ -7,6 +7,9 @@ from pydantic import Field
 
 from .base import Model
 
+Time = Annotated[datetime, Field(strict=False)]
+"""Written as text (RFC 3339)."""
+
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 Cause = Literal["Disruption", "Permanent", "Crash", "Retry", "Suspend"]
 ConditionType = Literal["Accepted", "ReferenceReady", "TrainerReady", "Suspended", "Stalled", "Succeeded", "Failed"]
@@ -23,7 +26,7 @@ class Condition(Model):
     """CamelCase word; each is explained in docs/status.md."""
     message: Annotated[str, Field(max_length=2048)] = ""
     """One sentence for people."""
-    last_transition_time: datetime
+    last_transition_time: Time
     """When `status` last changed."""
     observed_generation: int | None = None
     """metadata.generation this was computed for."""
@@ -52,7 +55,7 @@ class LastTermination(Model):
     """CamelCase word, the trainer's own where it gave one; each is explained in docs/status.md."""
     message: Annotated[str, Field(max_length=2048)] = ""
     """One sentence for people."""
-    time: datetime
+    time: Time
     """When its end was first seen; the back-off counts from here."""
 
 
@@ -86,13 +89,13 @@ class ProgressStatus(Model):
     """Loss of the last step."""
     tokens_per_second: float | None = None
     """Completion tokens per second, all ranks."""
-    last_step_time: datetime | None = None
+    last_step_time: Time | None = None
     """When the last step ended."""
     checkpoint_step: int | None = None
     """Step of the newest complete checkpoint."""
     eta_seconds: float | None = None
     """Estimated seconds to the end."""
-    last_update_time: datetime | None = None
+    last_update_time: Time | None = None
     """When these numbers were taken."""
 
 
@@ -109,9 +112,9 @@ class Status(Model):
     """The state, aspect by aspect."""
     observed_generation: int | None = None
     """metadata.generation this status was computed for."""
-    start_time: datetime | None = None
+    start_time: Time | None = None
     """When the job was first acted on."""
-    completion_time: datetime | None = None
+    completion_time: Time | None = None
     """When it ended."""
     restarts: int = 0
     """New attempts after crashes."""
