@@ -36,6 +36,7 @@ cgroups_removed() {
 }
 await 10 "the removal of cgroups" cgroups_removed
 rm -rf "$CLUSTER_STATE"
-rmdir "${MOUNT_POINTS[@]}" 2> /dev/null
+# (Removing a folder that another namespace has mounted over would unmount it there.)
+pgrep -f "$HERE/node.sh" > /dev/null || rmdir "${MOUNT_POINTS[@]}" 2> /dev/null
 [ "${1:-}" = --purge ] && rm -rf "$CLUSTER_STORE" "$CLUSTER_IMAGES" "$CLUSTER_BIN" "$CLUSTER_DIR/buildah"
 exec "$HERE/leftovers.sh"

@@ -28,7 +28,7 @@ API_SERVICE_IP=10.96.0.1      # the first address of SERVICE_CIDR
 DNS_SERVICE_IP=10.96.0.10
 
 # --- derived ----------------------------------------------------------------------------------------------
-CGROUP=grpo-node                                   # parent cgroup of all pods, in every hierarchy
+: "${CGROUP:=grpo-node}"                           # parent cgroup of all pods, in every hierarchy
 PKI=$CLUSTER_STATE/pki
 LOG=$CLUSTER_STATE/log
 VOLUMES=$CLUSTER_STATE/volumes                     # on the node: NODE_VOLUMES
@@ -38,7 +38,7 @@ ADMIN_KUBECONFIG=$CLUSTER_STATE/admin.kubeconfig   # for use outside the node
 NODE_PID_FILE=$CLUSTER_STATE/node.pid              # the node's process 1, as seen outside
 
 # Folders of the machine that the node mounts over. up.sh makes those that are missing; down.sh removes
-# them if they are empty.
+# them if they are empty and no other node runs.
 MOUNT_POINTS=(/var/lib/cni /var/lib/kubelet /etc/cni "$NODE_VOLUMES")
 
 say() { printf '[%s] %s\n' "$(date +%T)" "$*"; }
@@ -64,12 +64,9 @@ render() {
   printf '%s\n' "$text"
 }
 
-# alive PIDFILE: does the process named there still run one of our scripts? After a crash the number may
-# belong to another.
-alive() {
-  [ -s "$1" ] && tr '\0' ' ' < "/proc/$(< "$1")/cmdline" 2> /dev/null |
-    grep -qF -e "$HERE/node.sh" -e "$HERE/forward.py" -e "$HERE/owner.sh"
-}
+# alive PIDFILE: does the process named there still run for this cluster? After a crash the number may belong
+# to another.
+alive() { [ -s "$1" ] && { tr '\0' ' ' < "/proc/$(< "$1")/cmdline"; } 2> /dev/null | grep -qF "$CLUSTER_STATE"; }
 
 # in_node CMD…: run CMD in the node's namespaces (mounts, network, processes).
 in_node() { nsenter -t "$(< "$NODE_PID_FILE")" -m -n -p -u -i -- "$@"; }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# node.sh: process 1 of the node. up.sh starts it in new mount, network, process, UTS and IPC namespaces; when
+# node.sh STATE: process 1 of the node. up.sh starts it in new mount, network, process, UTS and IPC namespaces; when
 # it ends, the kernel ends every process of the node (containers too) and drops every mount and interface.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"

@@ -2,7 +2,7 @@
 # packages.sh: install what the node and the image builds need from Debian. Services are not started: up.sh
 # runs containerd itself, inside the node.
 set -euo pipefail
-packages=(containerd runc containernetworking-plugins buildah debootstrap nftables iptables iproute2 conntrack socat openssl util-linux)
+packages=(containerd runc containernetworking-plugins buildah skopeo debootstrap nftables iptables iproute2 conntrack socat openssl util-linux)
 missing=()
 for p in "${packages[@]}"; do
   [ "$(dpkg-query -W -f '${Status}' "$p" 2> /dev/null)" = "install ok installed" ] || missing+=("$p")

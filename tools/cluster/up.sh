@@ -1,7 +1,8 @@
 #!/bin/bash
-# up.sh: bring the one-node cluster up, wait until it can run pods, and print the KUBECONFIG to export.
+# up.sh [IMAGE…]: bring the one-node cluster up, wait until it can run pods, and print the KUBECONFIG to export.
 #
-# Installs and builds what is missing. Does nothing if the cluster is up. With CLUSTER_OWNER=PID the cluster
+# Installs and builds what is missing. If the cluster is up, only new images are loaded. All images that were
+# built are loaded unless some are named. With CLUSTER_OWNER=PID the cluster
 # goes down by itself when that process ends.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
@@ -11,6 +12,7 @@ kubectl=$CLUSTER_BIN/kubectl
 
 if alive "$NODE_PID_FILE" && "$kubectl" get --raw /readyz > /dev/null 2>&1; then
   say "the cluster is already up" >&2
+  "$HERE/import.sh" "$@" >&2
   echo "export KUBECONFIG=$ADMIN_KUBECONFIG"
   exit 0
 fi
@@ -34,25 +36,25 @@ render "$HERE/config/cni.conflist" > "$CLUSTER_STATE/cni/10-pods.conflist"
 
 # The node: process 1 of its own namespaces. --kill-child ties its life to that of the unshare process.
 setsid unshare --mount --net --pid --uts --ipc --fork --kill-child=KILL --mount-proc --propagation private \
-  bash "$HERE/node.sh" > "$LOG/node.log" 2>&1 < /dev/null &
+  bash "$HERE/node.sh" "$CLUSTER_STATE" > "$LOG/node.log" 2>&1 < /dev/null &
 outer=$!
 echo $outer > "$CLUSTER_STATE/unshare.pid"
 await 10 "the node's first process" grep -q . "/proc/$outer/task/$outer/children"
 tr -d ' ' < "/proc/$outer/task/$outer/children" > "$NODE_PID_FILE"
 if [ -n "${CLUSTER_OWNER:-}" ]; then
-  setsid bash "$HERE/owner.sh" "$CLUSTER_OWNER" > "$CLUSTER_DIR/owner.log" 2>&1 < /dev/null &
+  setsid bash "$HERE/owner.sh" "$CLUSTER_OWNER" "$CLUSTER_STATE" > "$CLUSTER_DIR/owner.log" 2>&1 < /dev/null &
   echo $! > "$CLUSTER_STATE/owner.pid"
 fi
 
 # forward.py opens the node's network namespace: wait until the node has entered it.
 await 10 "node.sh" test -s "$CLUSTER_STATE/programs" || { cat "$LOG/node.log" >&2; exit 1; }
-setsid python3 -I "$HERE/forward.py" "$CLUSTER_PORT" "/proc/$(< "$NODE_PID_FILE")/ns/net" "$NODE_IP" 6443 \
+setsid python3 -I "$HERE/forward.py" "$CLUSTER_PORT" "$NODE_PID_FILE" "$NODE_IP" 6443 \
   > "$LOG/forward.log" 2>&1 < /dev/null &
 echo $! > "$CLUSTER_STATE/forward.pid"
 
 await 30 containerd ctr version || { tail -20 "$LOG/containerd.log" >&2; exit 1; }
 progress "containerd ready"
-"$HERE/import.sh" >&2     # while the API server starts
+"$HERE/import.sh" "$@" >&2     # while the API server starts
 await 60 "the API server" "$kubectl" get --raw /readyz || { tail -20 "$LOG/kube-apiserver.log" "$LOG/forward.log" >&2; exit 1; }
 progress "API server ready"
 touch "$CLUSTER_STATE/go"

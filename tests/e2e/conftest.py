@@ -1,0 +1,154 @@
+"""The cluster that the end-to-end tests run on, and a namespace, a volume and the tools for each test.
+
+Without KUBECONFIG the test cluster of tools/cluster is brought up with images built from this tree, and taken
+down at the end however the run ends (it stays if it was up before). With KUBECONFIG that cluster is used as it
+is; it must have the images (docs/test-cluster.md), and these variables describe it:
+
+GRPO_E2E_IMAGE_OPERATOR, _REFSERVER, _TRAINER   image names, default localhost/grpo-<part>:dev
+GRPO_E2E_VOLUMES                                NODE_PATH:LOCAL_PATH of one folder shared by all nodes and this
+                                                machine; tests that read a volume are skipped without it
+"""
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.support import Cluster, Helm, HostFolder, Images, Kubectl, Volume
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+PARTS = ("operator", "refserver", "trainer")
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A running cluster with the images under test."""
+    images = Images(**{p: os.environ.get(f"GRPO_E2E_IMAGE_{p.upper()}", f"localhost/grpo-{p}:dev") for p in PARTS})
+    if os.environ.get("KUBECONFIG"):
+        yield _given_cluster(images)
+        return
+    if os.geteuid() != 0:
+        pytest.skip("the test cluster needs root; or set KUBECONFIG to another cluster")
+    settings = _settings()
+    kubectl = Path(settings["CLUSTER_BIN"], "kubectl")
+    kubeconfig = Path(settings["ADMIN_KUBECONFIG"])
+    was_up = kubectl.exists() and kubeconfig.exists() and _answers(kubectl, kubeconfig)
+    try:
+        subprocess.run([TOOLS / "images/build.sh", *PARTS], check=True)
+        owner = {} if was_up else {"CLUSTER_OWNER": str(os.getpid())}
+        subprocess.run([TOOLS / "cluster/up.sh"], check=True, env=os.environ | owner)
+        volumes = HostFolder(Path(settings["NODE_VOLUMES"]), Path(settings["VOLUMES"]))
+        yield Cluster(kubeconfig, images, str(kubectl), str(kubectl.with_name("helm")), volumes)
+    finally:
+        if not was_up:
+            # Exits 1 if anything is left behind, which fails the run.
+            subprocess.run([TOOLS / "cluster/down.sh"], check=True)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A fresh namespace that admits only restricted pods; described in the report if the test fails."""
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig, name)
+    kubectl("create", "namespace", name)
+    kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    yield name
+    if request.node.stash.get(FAILED, False):
+        print(kubectl.diagnosis())
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, namespace: str) -> Kubectl:
+    """kubectl in the test's namespace."""
+    return Kubectl(cluster.kubectl, cluster.kubeconfig, namespace)
+
+
+@pytest.fixture
+def helm(cluster: Cluster, namespace: str) -> Helm:
+    """helm in the test's namespace."""
+    return Helm(cluster.helm, cluster.kubeconfig, namespace)
+
+
+@pytest.fixture
+def volume(cluster: Cluster, namespace: str, kubectl: Kubectl) -> Iterator[Volume]:
+    """A ReadWriteMany claim named `models`, bound, and its folder; gone after the test."""
+    if cluster.volumes is None:
+        pytest.skip("GRPO_E2E_VOLUMES names no folder that is shared by the nodes and this machine")
+    folder = cluster.volumes.here / namespace
+    folder.mkdir()
+    folder.chmod(0o777)
+    common = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "",
+        "volumeName": namespace,
+        "resources": {"requests": {"storage": "10Gi"}},
+    }
+    kubectl.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": namespace},
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "capacity": {"storage": "10Gi"},
+                "storageClassName": "",
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": str(cluster.volumes.on_node / namespace), "type": "Directory"},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "models", "namespace": namespace},
+            "spec": common,
+        },
+    )
+    kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/models", "--timeout=30s")
+    yield Volume("models", folder)
+    kubectl("delete", "pv", namespace, "--wait=false")
+    shutil.rmtree(folder)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember a failure, for the teardown of `namespace`."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
+def _given_cluster(images: Images) -> Cluster:
+    """The cluster that KUBECONFIG names, with kubectl and helm from the PATH."""
+    programs = {name: shutil.which(name) for name in ("kubectl", "helm")}
+    if missing := [name for name, path in programs.items() if path is None]:
+        pytest.skip(f"KUBECONFIG is set, but not on the PATH: {', '.join(missing)}")
+    volumes = None
+    if pair := os.environ.get("GRPO_E2E_VOLUMES"):
+        on_node, here = pair.split(":", 1)
+        volumes = HostFolder(Path(on_node), Path(here))
+    kubeconfig = Path(os.environ["KUBECONFIG"])
+    return Cluster(kubeconfig, images, str(programs["kubectl"]), str(programs["helm"]), volumes)
+
+
+def _answers(kubectl: Path, kubeconfig: Path) -> bool:
+    """Whether an API server answers there."""
+    command = [str(kubectl), f"--kubeconfig={kubeconfig}", "get", "--raw=/readyz", "--request-timeout=5s"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _settings() -> dict[str, str]:
+    """The variables of tools/cluster/env.sh."""
+    names = ["CLUSTER_BIN", "ADMIN_KUBECONFIG", "VOLUMES", "NODE_VOLUMES"]
+    script = f'. "$0"; for n in {" ".join(names)}; do echo "$n=${{!n}}"; done'
+    command = ["bash", "-c", script, str(TOOLS / "cluster/env.sh")]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(line.split("=", 1) for line in done.stdout.splitlines())

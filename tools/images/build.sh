@@ -1,0 +1,58 @@
+#!/bin/bash
+# build.sh [NAME…]: build images with buildah, without a registry, into the OCI layout $CLUSTER_IMAGES, from
+# which tools/cluster/import.sh loads them into the test cluster.
+#
+# Names: operator, refserver, trainer (all three by default), and pause and coredns, which the cluster itself
+# needs. TORCH=cuda builds refserver and trainer for GPUs; here the default is cpu. Layers are kept: after a
+# change of our code only the small last layer of an image is made again.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+"$here/../cluster/packages.sh" >&2
+# shellcheck source=tools/images/env.sh
+. "$here/env.sh"
+root=$(cd "$here/../.." && pwd)
+exec 9> "$CLUSTER_DIR/images.lock"
+flock 9
+
+BASE=localhost/grpo-python:3.11
+RUNTIME=localhost/grpo-runtime:dev
+
+exists() { buildah inspect --type image "$1" > /dev/null 2>&1; }
+# Layers stay uncompressed, so that their digests are known and only new ones are copied.
+publish() { skopeo copy -q --dest-oci-accept-uncompressed-layers "containers-storage:$1" "oci:$CLUSTER_IMAGES:$1"; }
+
+program() { # program IMAGE NAME USER: an image of one static program of the cluster
+  local c stamp
+  stamp=$(sha256sum < "$CLUSTER_BIN/$2")
+  [ "$(buildah inspect --type image -f '{{index .OCIv1.Config.Labels "stamp"}}' "$1" 2> /dev/null)" = "$stamp" ] && return
+  c=$(buildah from scratch)
+  buildah add -q "$c" "$CLUSTER_BIN/$2" "/$2" > /dev/null
+  buildah config --entrypoint "[\"/$2\"]" --user "$3" --label "stamp=$stamp" "$c"
+  buildah commit --rm -q "$c" "$1" > /dev/null
+}
+
+base() { # Debian with Python, from this machine's package sources; stands for python:3.11-slim-bookworm
+  exists $BASE || "$here/base.sh" $BASE
+}
+
+dockerfile() { # dockerfile NAME IMAGE ARGUMENT…
+  local name=$1 image=$2 log=$BUILD_DIR/$1.log; shift 2
+  buildah bud --layers --isolation chroot --network host --pull-never -t "$image" "$@" \
+    -f "$root/images/$name/Dockerfile" "$root" > "$log" 2>&1 || { tail -30 "$log" >&2; die "image $name: build failed, see $log"; }
+}
+
+runtime() { base; dockerfile runtime $RUNTIME --build-arg "BASE=$BASE" --build-arg "TORCH=${TORCH:-cpu}"; }
+
+[ $# -gt 0 ] || set -- operator refserver trainer
+for name; do
+  t0=$SECONDS image=localhost/grpo-$name:dev
+  case $name in
+    pause) image=$PAUSE_IMAGE; program "$image" pause 65535:65535 ;;
+    coredns) image=$COREDNS_IMAGE; program "$image" coredns 65532:65532 ;;
+    operator) base; dockerfile operator "$image" --build-arg "BASE=$BASE" ;;
+    refserver | trainer) runtime; dockerfile "$name" "$image" --build-arg "RUNTIME=$RUNTIME" ;;
+    *) die "no image named $name" ;;
+  esac
+  publish "$image"
+  say "image $image: $((SECONDS - t0)) s"
+done
