@@ -8,7 +8,7 @@ import json
 from grpo_api import env
 from grpo_api.v1alpha1 import GRPOJob
 
-from .state import Places
+from grpo_operator.state import Places
 
 
 def reference_url(job: GRPOJob, places: Places) -> str:

@@ -8,7 +8,7 @@ The kubelet's, the Job controller's and the trainer's own words are kept as they
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .state import Fault
+from grpo_operator.state import Fault
 
 
 @dataclass(frozen=True)
