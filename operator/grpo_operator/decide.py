@@ -80,9 +80,7 @@ def _suspend(job: GRPOJob, observed: Observed, counts: Ledger, limits: Limits) -
     return Decision(
         phase="Suspended",
         reason=reasons.SUSPENDING if names else reasons.SUSPENDED,
-        message=f"waiting for {', '.join(names)} to end"
-        if names
-        else "nothing runs; set spec.suspend to false to go on",
+        message=f"waiting for {', '.join(names)} to end" if names else idle,
         ledger=counts,
         reference=0 if observed.reference.exists else None,
         remove_attempts=tuple(sorted(attempt.number for attempt in observed.attempts)),
