@@ -23,6 +23,15 @@ RESERVED_COLUMNS = frozenset(
 )
 """Columns that do not go to reward functions, whose arguments of these names mean something else (TRL)."""
 
+_BLAME = (
+    ("Unknown split", "dataset.split"),
+    ("corresponds to no data", "dataset.split"),
+    ("Unrecognized instruction format", "dataset.split"),
+    ("BuilderConfig", "dataset.config"),
+    ("Config name is missing", "dataset.config"),
+)
+"""Parts of the messages of `datasets`, and the field that they are about."""
+
 _CHUNK = 1000
 
 
@@ -110,6 +119,8 @@ def read(spec: DatasetSpec) -> datasets.Dataset:
         DatasetError: it names the field.
     """
     path = Path(spec.name)
+    if spec.config is not None and (path.is_file() or _is_saved_to_disk(path)):
+        raise DatasetError("dataset.config", f"{path} has no configurations: remove the field")
     try:
         if _is_saved_to_disk(path):
             return _choose_split(datasets.load_from_disk(spec.name), spec)
@@ -122,8 +133,7 @@ def read(spec: DatasetSpec) -> datasets.Dataset:
         raise
     except Exception as error:  # datasets raises many kinds, up to plain Exception
         text = " ".join(str(error).split())
-        field = "dataset.split" if "split" in text.lower() else "dataset.name"
-        field = "dataset.config" if "BuilderConfig" in text or "Config name is missing" in text else field
+        field = next((name for part, name in _BLAME if part in text), "dataset.name")
         raise DatasetError(field, f"{_where(spec)} cannot be read: {type(error).__name__}: {text}") from error
 
 
