@@ -100,9 +100,8 @@ def _restart(
     match restart.decide(job, counts, ended, observed, now, limits):
         case restart.Fail(exhausted=True):
             limit = job.spec.failure_policy.max_restarts
-            return _finish(
-                job, observed, counts, Fault(ended.reason, f"{told} (failurePolicy.maxRestarts {limit} is used up)")
-            )
+            why = Fault(ended.reason, f"{told} (failurePolicy.maxRestarts {limit} is used up)")
+            return replace(_finish(job, observed, counts, why), exhausted=True)
         case restart.Fail():
             return _finish(job, observed, counts, Fault(ended.reason, ended.message))
         case restart.Wait(seconds, pods) if pods:
