@@ -104,6 +104,12 @@ INVALID_CHILD = _reason(
     "The API server holds a child made from the spec to be invalid.",
     "Correct the field that the message names, most often in pod, resources or volumes.",
 )
+NAME_TAKEN = _reason(
+    REFUSED,
+    "NameTaken",
+    "An object with a child's name exists and belongs to something else, such as an earlier job being deleted.",
+    "Nothing if it goes by itself; else delete it, or give the job another name.",
+)
 API_ERROR = _reason(
     REFUSED,
     "ApiError",
