@@ -133,6 +133,8 @@ def read(spec: DatasetSpec) -> datasets.Dataset:
         raise
     except Exception as error:  # datasets raises many kinds, up to plain Exception
         text = " ".join(str(error).split())
+        if "corresponds to no data" in text and "[" not in spec.split:
+            raise DatasetError("dataset.name", f"{_where(spec)} has no rows") from error
         field = next((name for part, name in _BLAME if part in text), "dataset.name")
         raise DatasetError(field, f"{_where(spec)} cannot be read: {type(error).__name__}: {text}") from error
 
