@@ -1,0 +1,57 @@
+"""Two real DeepSpeed ranks over gloo: the head under ZeRO-3's hooks."""
+
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RANK = Path(__file__).with_name("zero3_rank.py")
+
+
+def two_ranks(folder: Path, output: Path) -> dict:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "LOCAL_RANK": "0",
+        "DS_ACCELERATOR": "cpu",
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(RANK), str(folder), str(output)],
+            env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        logs = [rank.communicate(timeout=150)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    for rank, log in zip(ranks, logs, strict=True):
+        assert rank.returncode == 0, log[-3000:]
+    return json.loads(output.read_text())
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2-tied"])
+def test_two_ranks_with_unequal_chunk_counts_equal_one_process_with_full_logits(make_model, tmp_path, family):
+    pytest.importorskip("deepspeed")
+    make_model(family).save_pretrained(tmp_path / "model")
+    expected = runpy.run_path(str(RANK))["alone"](str(tmp_path / "model"))
+    got = two_ranks(tmp_path / "model", tmp_path / "sharded.json")
+    assert got["held"] <= 0.55
+    assert got["losses"] == pytest.approx(expected["losses"], abs=1e-5)
+    assert got["norms"] == pytest.approx(expected["norms"], rel=1e-5)
+    assert len(set(expected["losses"])) == 4
+    assert all(len(row) == 3 for step in got["tokens"] for row in step)
