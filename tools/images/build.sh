@@ -43,16 +43,29 @@ dockerfile() { # dockerfile NAME IMAGE ARGUMENT…
 
 runtime() { base; dockerfile runtime $RUNTIME --build-arg "BASE=$BASE" --build-arg "TORCH=${TORCH:-cpu}"; }
 
+# What only older images used: blobs at once, build layers when what the layers are made from has changed.
+prune() {
+  local key
+  python3 -I "$here/prune_layout.py" "$CLUSTER_IMAGES"
+  key=$(cat "$root/constraints.txt" "$root"/images/*/Dockerfile | sha256sum)
+  [ "$(cat "$BUILD_DIR/pruned" 2> /dev/null)" = "$key" ] && return
+  buildah rm --all > /dev/null     # working containers of builds that failed
+  buildah rmi --prune > /dev/null
+  echo "$key" > "$BUILD_DIR/pruned"
+}
+
 [ $# -gt 0 ] || set -- operator refserver trainer
+case " $* " in *" refserver "* | *" trainer "*) t0=$SECONDS; runtime; say "image $RUNTIME: $((SECONDS - t0)) s" ;; esac
 for name; do
   t0=$SECONDS image=localhost/grpo-$name:dev
   case $name in
     pause) image=$PAUSE_IMAGE; program "$image" pause 65535:65535 ;;
     coredns) image=$COREDNS_IMAGE; program "$image" coredns 65532:65532 ;;
     operator) base; dockerfile operator "$image" --build-arg "BASE=$BASE" ;;
-    refserver | trainer) runtime; dockerfile "$name" "$image" --build-arg "RUNTIME=$RUNTIME" ;;
+    refserver | trainer) dockerfile "$name" "$image" --build-arg "RUNTIME=$RUNTIME" ;;
     *) die "no image named $name" ;;
   esac
   publish "$image"
   say "image $image: $((SECONDS - t0)) s"
 done
+prune
