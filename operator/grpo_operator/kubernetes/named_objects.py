@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_api.v1alpha1 import EnvFromSource, EnvVar, GRPOJob, Volume
+from grpo_api.v1alpha1 import EnvFromSource, EnvVar, GRPOJob, Pod, Spec, Volume
 
 from grpo_operator import reasons
 from grpo_operator.state import Fault
@@ -45,7 +45,7 @@ def named_objects(job: GRPOJob) -> list[NamedObject]:
         found.append(NamedObject(kinds.SECRET, spec.hub.token_secret.name, "hub.tokenSecret"))
     if spec.rewards.code_from is not None:
         found.append(NamedObject(kinds.CONFIG_MAP, spec.rewards.code_from.config_map, "rewards.codeFrom"))
-    parts = {"": spec, "trainer.pod.": spec.trainer.pod}
+    parts: dict[str, Spec | Pod] = {"": spec, "trainer.pod.": spec.trainer.pod}
     if spec.runs_reference:
         parts["reference.pod."] = spec.reference.pod
     for prefix, part in parts.items():

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from grpo_api.progress import Termination
+from pydantic import ValidationError
 
 from grpo_operator import reasons
 from grpo_operator.state import Fault, Pod

@@ -77,18 +77,18 @@ def _read(default: Any, prefix: str, source: Mapping[str, str]) -> Any:
         if not source.get(name) or isinstance(present, Limits):
             values[each.name] = present
         else:
-            values[each.name] = _parse(name, source[name], present)
+            values[each.name] = _parse(name, source[name], each.type)
     return type(default)(**values)
 
 
-def _parse(name: str, text: str, present: Any) -> Any:
-    """Return the text as a value of the type of `present`."""
-    if isinstance(present, tuple):
-        return tuple(part.strip() for part in text.split(",") if part.strip())
-    if isinstance(present, str):
+def _parse(name: str, text: str, kind: Any) -> Any:
+    """Return the text as a value of a field's type."""
+    if kind is str:
         return text
+    if kind not in (int, float):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     try:
-        value = type(present)(text)
+        value = kind(text)
     except ValueError:
         raise SettingsError(f"{name} is {text!r}: it must be a number") from None
     if value <= 0:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_api.v1alpha1 import GRPOJob
@@ -44,22 +44,23 @@ async def read(client: Client, job: GRPOJob) -> Snapshot:
     name, namespace = job.metadata.name, job.metadata.namespace
     selector = labels.selector({labels.JOB: name})
     named = named_objects(job)
-    deployment, jobs, pods, claim, *found = await asyncio.gather(
+    children = asyncio.gather(
         client.get(kinds.DEPLOYMENT, namespace, names.reference(name)),
         client.list(kinds.JOB, namespace, labels=selector),
         client.list(kinds.POD, namespace, labels=selector),
         client.get(kinds.CLAIM, namespace, claim_name(job)),
-        *(client.get(each.kind, namespace, each.name, metadata_only=True) for each in named),
     )
+    there = asyncio.gather(*(client.get(each.kind, namespace, each.name, metadata_only=True) for each in named))
+    (deployment, jobs, pods, claim), found = await asyncio.gather(children, there)
     ours = Snapshot(
         deployment=deployment if deployment and is_owned(deployment, job) else None,
         jobs=tuple(each for each in jobs if is_owned(each, job)),
         pods=tuple(pods),
         claim=claim,
-        missing=tuple(each for each, there in zip(named, found, strict=True) if there is None),
+        missing=tuple(each for each, one in zip(named, found, strict=True) if one is None),
     )
     events = await _events(client, namespace, _waiting(ours))
-    return Snapshot(ours.deployment, ours.jobs, ours.pods, ours.claim, ours.missing, tuple(events))
+    return replace(ours, events=tuple(events))
 
 
 def is_owned(child: Manifest, job: GRPOJob) -> bool:
