@@ -18,9 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import Cluster, Helm, HostFolder, Images, Kubectl, Volume
+from tests.e2e.support import TOOLS, Cluster, Helm, HostFolder, Images, Kubectl, Volume
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
 PARTS = ("operator", "refserver", "trainer")
 FAILED = pytest.StashKey[bool]()
 

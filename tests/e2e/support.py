@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+
 
 class CommandError(AssertionError):
     """kubectl or helm failed; the message is its own."""

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import TOOLS
-from tests.e2e.support import Cluster, CommandError, Kubectl, Volume, restricted_pod
+from tests.e2e.support import TOOLS, Cluster, CommandError, Kubectl, Volume, restricted_pod
 
 SERVE = ["python", "-m", "http.server", "8080", "--directory", "/opt/venv/bin"]
 

@@ -1,19 +1,20 @@
 #!/bin/bash
-# up.sh [IMAGE…]: bring the one-node cluster up, wait until it can run pods, and print the KUBECONFIG to export.
+# up.sh [IMAGE…]: bring the one-node cluster up, wait until it can run pods, and print what to export.
 #
 # Installs and builds what is missing. If the cluster is up, only new images are loaded. All images that were
-# built are loaded unless some are named. With CLUSTER_OWNER=PID the cluster
-# goes down by itself when that process ends.
+# built are loaded unless some are named. With CLUSTER_OWNER=PID the cluster goes down by itself when that
+# process ends.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 [ "$(id -u)" = 0 ] || die "the test cluster needs root (namespaces, mounts, cgroups); or set KUBECONFIG to another cluster"
 export KUBECONFIG=$ADMIN_KUBECONFIG CONTAINERD_ADDRESS=$CONTAINERD_SOCK
 kubectl=$CLUSTER_BIN/kubectl
+print_exports() { echo "export KUBECONFIG=$ADMIN_KUBECONFIG PATH=$CLUSTER_BIN:\$PATH"; }
 
 if alive "$NODE_PID_FILE" && "$kubectl" get --raw /readyz > /dev/null 2>&1; then
   say "the cluster is already up" >&2
   "$HERE/import.sh" "$@" >&2
-  echo "export KUBECONFIG=$ADMIN_KUBECONFIG"
+  print_exports
   exit 0
 fi
 "$HERE/packages.sh" >&2
@@ -65,4 +66,4 @@ await 30 "the node to register" "$kubectl" get node "$NODE_NAME" || { tail -20 "
 progress "node Ready"
 "$kubectl" -n kube-system rollout status deployment/coredns --timeout=120s > /dev/null
 progress "DNS ready"
-echo "export KUBECONFIG=$ADMIN_KUBECONFIG"
+print_exports
