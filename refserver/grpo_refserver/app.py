@@ -1,0 +1,138 @@
+"""The routes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response
+from fastapi.responses import JSONResponse
+from grpo_scoring.wire import JSON, MEDIA_TYPES
+
+from grpo_refserver import schemas
+from grpo_refserver.auth import TokenFile
+from grpo_refserver.errors import ApiError, add_handlers
+from grpo_refserver.service import CLIENT_GONE, Service, encode
+from grpo_refserver.worker import State
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = "Log-probabilities of given completions under a frozen reference model, for GRPO's KL term."
+
+
+def create_app(service: Service, token: TokenFile | None) -> FastAPI:
+    """The application. Without a token every route is open."""
+
+    async def authorize(authorization: Annotated[str | None, Header(include_in_schema=False)] = None) -> None:
+        if token is not None and not token.allows(authorization):
+            raise ApiError(401, "send the job's token as 'Authorization: Bearer <token>'", "Authorization")
+
+    app = FastAPI(title="GRPO reference server", description=DESCRIPTION, redoc_url=None)
+    add_handlers(app)
+    app.include_router(_scoring(service), prefix="/v1", dependencies=[Depends(authorize)])
+    app.include_router(_operations(service))
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = plain()
+        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas.components())
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    return app
+
+
+def _scoring(service: Service) -> APIRouter:
+    router = APIRouter(tags=["scoring"])
+
+    @router.post("/logprobs", responses=schemas.RESPONSES, openapi_extra=schemas.REQUEST_BODY)
+    async def logprobs(request: Request) -> Response:
+        """Log-probabilities of every completion token. Content-Type and Accept choose JSON or safetensors."""
+        begun = time.monotonic()
+        status = 500
+        fields: dict[str, Any] = {"client": request.client.host if request.client else "-"}
+        try:
+            sent, wanted = _media_types(request)
+            asked = await service.receive(request, sent)
+            fields |= {
+                "groups": len(asked.groups),
+                "completions": sum(len(group.completions) for group in asked.groups),
+                "tokens": sum(group.tokens for group in asked.groups),
+            }
+            answer = await service.score(request, asked)
+            status = CLIENT_GONE if answer is None else 200
+            if answer is None:
+                return Response(status_code=CLIENT_GONE)
+            return Response(await encode(answer, asked, wanted), media_type=wanted)
+        except ApiError as error:
+            status = error.problem.status
+            if error.problem.field:
+                fields["field"] = error.problem.field
+            raise
+        finally:
+            service.metrics.requests.labels(status).inc()
+            fields |= {"status": status, "ms": round(1000 * (time.monotonic() - begun))}
+            log.log(logging.INFO if status == 200 else logging.WARNING, "request", extra=fields)
+
+    @router.get("/info", response_model_by_alias=True)
+    async def info() -> schemas.Info:
+        """What serves here, for the trainer to compare at its start."""
+        loaded, settings = service.loaded(), service.settings
+        return schemas.Info(
+            model=loaded.name,
+            revision=settings.revision,
+            version=loaded.version,
+            dtype=loaded.dtype,
+            device=loaded.device,
+            vocab_size=loaded.vocab_size,
+            tokenizer_hash=loaded.tokenizer_hash,
+            max_sequence_length=loaded.max_sequence_length,
+            max_request_tokens=settings.request_tokens,
+            max_request_bytes=settings.request_bytes,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_queued_tokens=settings.max_queued_tokens,
+            request_timeout_seconds=settings.request_timeout_seconds,
+            deterministic=settings.deterministic,
+        )
+
+    return router
+
+
+def _operations(service: Service) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    def health(status: int) -> JSONResponse:
+        return JSONResponse(schemas.Health(status=service.state.value).model_dump(), status)
+
+    @router.get("/healthz", response_model=schemas.Health)
+    async def healthz() -> JSONResponse:
+        """200 while the process is of use; also during loading and long forwards."""
+        return health(503 if service.state is State.FAILED else 200)
+
+    @router.get("/readyz", response_model=schemas.Health)
+    async def readyz() -> JSONResponse:
+        """200 once the model is loaded and checked, until the server shuts down."""
+        return health(200 if service.state is State.READY else 503)
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        """Prometheus metrics."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router
+
+
+def _media_types(request: Request) -> tuple[str, str]:
+    """The request's media type and the answer's. Raises ApiError 415 or 406."""
+    known = " or ".join(MEDIA_TYPES)
+    sent = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if sent not in MEDIA_TYPES:
+        raise ApiError(415, f"Content-Type must be {known}", "Content-Type")
+    accepted = [entry.partition(";")[0].strip().lower() for entry in request.headers.get("accept", "*/*").split(",")]
+    for entry in accepted:
+        if entry in MEDIA_TYPES:
+            return sent, entry
+        if entry in ("*/*", "application/*", ""):
+            return sent, sent
+    raise ApiError(406, f"Accept must allow {known}", "Accept")

@@ -1,0 +1,72 @@
+"""Prometheus metrics. Each server has its own registry, so that tests can have several in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grpo_scoring.groups import Group
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Metrics:
+    """What ``GET /metrics`` shows."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.ready = Gauge("grpo_reference_ready", "1 while requests are accepted.", registry=self.registry)
+        self.info = Gauge(
+            "grpo_reference_info",
+            "Always 1; the labels say what is loaded.",
+            ["model", "version", "dtype", "device"],
+            registry=self.registry,
+        )
+        self.requests = Counter(
+            "grpo_reference_requests_total",
+            "Scoring requests by HTTP status; 499: the client went away.",
+            ["status"],
+            registry=self.registry,
+        )
+        self.request_seconds = Histogram(
+            "grpo_reference_request_seconds",
+            "From the whole body read to the answer, of requests answered with 200.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.queue_tokens = Gauge("grpo_reference_queue_tokens", "Tokens that wait.", registry=self.registry)
+        self.queue_requests = Gauge(
+            "grpo_reference_queue_requests", "Requests of which something waits.", registry=self.registry
+        )
+        self.batch_seconds = Histogram(
+            "grpo_reference_batch_seconds",
+            "Scoring time of a batch.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.batch_tokens = Histogram(
+            "grpo_reference_batch_tokens",
+            "Tokens of a batch, each prompt counted once.",
+            buckets=[2**power for power in range(6, 19)],
+            registry=self.registry,
+        )
+        self.tokens = Counter(
+            "grpo_reference_tokens_total",
+            "Tokens scored, each prompt counted once.",
+            ["kind"],
+            registry=self.registry,
+        )
+
+    def batch(self, groups: Sequence[Group], seconds: float) -> None:
+        """Counts a scored batch."""
+        completion = sum(group.completion_tokens for group in groups)
+        total = sum(group.tokens for group in groups)
+        self.batch_seconds.observe(seconds)
+        self.batch_tokens.observe(total)
+        self.tokens.labels("prompt").inc(total - completion)
+        self.tokens.labels("completion").inc(completion)
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)

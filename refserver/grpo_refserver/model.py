@@ -1,0 +1,151 @@
+"""Loading the model, and what is known about it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from grpo_scoring.groups import Group
+from grpo_scoring.logprobs import completion_logprobs
+from grpo_scoring.self_check import check_scoring
+from grpo_scoring.tokenizer_hash import tokenizer_hash
+
+from grpo_refserver.settings import ConfigurationError, Settings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is ready to score.
+
+    Attributes:
+        model: the transformers causal LM, in eval mode.
+        name: hub id or path it was loaded from.
+        version: which version of the reference this is.
+        vocab_size: rows of its input embedding: token ids must be below.
+        max_sequence_length: most tokens of a prompt with one completion.
+        tokenizer_hash: fingerprint of the tokenizer that lies beside the weights; None where none does.
+        dtype: of the weights, as ``float32``.
+        device: as ``cuda:0``.
+        head_chunk_tokens: positions projected to the vocabulary at a time.
+    """
+
+    model: Any
+    name: str
+    version: str
+    vocab_size: int
+    max_sequence_length: int
+    tokenizer_hash: str | None
+    dtype: str
+    device: str
+    head_chunk_tokens: int
+
+
+def load(settings: Settings) -> LoadedModel:
+    """Loads, checks and warms up the model.
+
+    Raises:
+        ConfigurationError: there is no such model, or it cannot be scored.
+    """
+    import transformers  # seconds: not before the server listens
+
+    device = pick_device(settings.device)
+    log.info("loading model", extra={"model": settings.model, "device": device})
+    begun = time.monotonic()
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            settings.model,
+            revision=settings.revision,
+            dtype=settings.dtype,
+            attn_implementation=settings.attn_implementation,
+            trust_remote_code=settings.trust_remote_code,
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigurationError(f"--model {settings.model} cannot be loaded: {error}") from error
+    model = model.eval().requires_grad_(False).to(device)
+    try:
+        difference = check_scoring(model)
+    except ValueError as error:
+        raise ConfigurationError(f"--model {settings.model}: {error}") from error
+    loaded = LoadedModel(
+        model=model,
+        name=settings.model,
+        version=settings.model_version,
+        vocab_size=model.get_input_embeddings().num_embeddings,
+        max_sequence_length=_max_sequence_length(model, settings),
+        tokenizer_hash=_tokenizer_hash(settings),
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=device,
+        head_chunk_tokens=settings.head_chunk_tokens or (1024 if device.startswith("cuda") else 128),
+    )
+    if device.startswith("cuda"):
+        _warm_up(loaded, settings.max_batch_tokens)
+    log.info(
+        "model loaded",
+        extra={
+            "model": loaded.name,
+            "version": loaded.version,
+            "dtype": loaded.dtype,
+            "parameters": model.num_parameters(),
+            "self_check": f"{difference:.1e}",
+            "seconds": f"{time.monotonic() - begun:.1f}",
+        },
+    )
+    return loaded
+
+
+def pick_device(name: str) -> str:
+    """``auto`` is the first GPU where there is one, else the CPU. Raises ConfigurationError for a device not there."""
+    if name == "auto":
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigurationError(f"--device {name}: torch sees no GPU here; use --device cpu or auto")
+    return name
+
+
+def _warm_up(loaded: LoadedModel, max_batch_tokens: int) -> None:
+    """One forward as large as any will be: memory that does not suffice shows at the start, not in the middle."""
+    length = min(loaded.max_sequence_length, max_batch_tokens, 4096)
+    row = np.arange(length, dtype=np.int32) % loaded.vocab_size
+    group = Group(row[: length // 2], (row[length // 2 :],) * max(1, max_batch_tokens // length))
+    try:
+        completion_logprobs(
+            loaded.model,
+            [group],
+            max_batch_tokens=max_batch_tokens,
+            chunk_size=loaded.head_chunk_tokens,
+        )
+    except torch.OutOfMemoryError as error:
+        raise ConfigurationError(
+            f"a forward of --max-batch-tokens {max_batch_tokens} does not fit {loaded.device}: lower it "
+            f"(spec.reference.maxBatchTokens), or use a smaller dtype or a larger GPU: {error}"
+        ) from error
+
+
+def _max_sequence_length(model: Any, settings: Settings) -> int:
+    """What the positions of the model allow, or less where the settings say so."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    wanted = settings.max_sequence_length
+    if wanted is not None and positions is not None and wanted > positions:
+        raise ConfigurationError(
+            f"--max-sequence-length {wanted} is above the model's max_position_embeddings {positions}: lower it"
+        )
+    return int(wanted or positions or settings.request_tokens)
+
+
+def _tokenizer_hash(settings: Settings) -> str | None:
+    import transformers
+
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            settings.model, revision=settings.revision, trust_remote_code=settings.trust_remote_code
+        )
+    except Exception as error:  # noqa: BLE001  (a tokenizer is optional, and can fail in any way)
+        log.warning("no tokenizer: trainers cannot compare theirs", extra={"error": type(error).__name__})
+        return None
+    return tokenizer_hash(tokenizer)

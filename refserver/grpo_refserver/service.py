@@ -1,0 +1,164 @@
+"""One scoring request from its body to its answer, apart from HTTP's routes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import Request
+from grpo_scoring.logprobs import CompletionLogprobs
+from grpo_scoring.wire import LogprobsAnswer, LogprobsRequest, WireError, decode_request, encode_answer
+
+from grpo_refserver.batcher import Batcher, Task
+from grpo_refserver.errors import ApiError
+from grpo_refserver.limits import check_groups, read_body
+from grpo_refserver.metrics import Metrics
+from grpo_refserver.model import LoadedModel, load
+from grpo_refserver.settings import Settings
+from grpo_refserver.worker import NotServingError, QueueFullError, ScoringError, State, Worker
+
+CLIENT_GONE = 499
+"""nginx's status for a client that closed the connection: never sent, only counted."""
+
+
+class Service:
+    """The settings, the worker and the requests in between."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.worker = Worker(
+            lambda: load(settings),
+            Batcher(settings.max_batch_tokens, deterministic=settings.deterministic),
+            max_queued_tokens=settings.max_queued_tokens,
+            max_batch_tokens=settings.max_batch_tokens,
+            metrics=self.metrics,
+        )
+        self._accepted = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def state(self) -> State:
+        """Where the server stands."""
+        return self.worker.state
+
+    def loaded(self) -> LoadedModel:
+        """The model, once it serves. Raises ApiError 503 before, and while shutting down."""
+        loaded = self.worker.loaded
+        if loaded is None or self.state is not State.READY:
+            raise not_serving(self.state)
+        return loaded
+
+    async def drain(self, seconds: float) -> int:
+        """Takes no more requests and waits for those accepted; returns how many are still unanswered."""
+        self.worker.drain()
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except TimeoutError:
+            return self._accepted
+        return 0
+
+    async def receive(self, request: Request, media_type: str) -> LogprobsRequest:
+        """Reads, decodes and checks a request. Raises ApiError."""
+        loaded, settings = self.loaded(), self.settings
+        try:
+            async with asyncio.timeout(settings.request_timeout_seconds):
+                body = await read_body(request, settings.request_bytes)
+        except TimeoutError:
+            raise ApiError(408, "the body did not arrive in time: send it in one go", "body") from None
+        try:
+            asked = await asyncio.to_thread(decode_request, body, media_type)
+        except WireError as error:
+            raise ApiError(400 if error.field == "body" else 422, str(error), error.field) from None
+        check_groups(
+            asked.groups,
+            vocab_size=loaded.vocab_size,
+            max_sequence_length=loaded.max_sequence_length,
+            max_request_tokens=settings.request_tokens,
+        )
+        if asked.version not in (None, loaded.version):
+            raise ApiError(
+                409,
+                f"version {asked.version} is wanted and {loaded.version} is loaded: this server does not load "
+                "versions by itself, start one with the wanted weights and --model-version",
+                "version",
+            )
+        return asked
+
+    async def score(self, request: Request, asked: LogprobsRequest) -> LogprobsAnswer | None:
+        """Waits for the log-probabilities; None if the client went away. Raises ApiError."""
+        loaded = self.loaded()
+        task = Task(asked.groups, asked.temperature, asked.version or loaded.version)
+        limit = self.settings.request_timeout_seconds
+        seconds = min(asked.deadline_seconds or limit, limit)
+        async with self._counted():
+            begun = time.monotonic()
+            scored = await self._await_result(request, task, seconds)
+            if scored is None:
+                return None
+            self.metrics.request_seconds.observe(time.monotonic() - begun)
+            return LogprobsAnswer(scored.values, scored.offsets, loaded.name, task.version)
+
+    async def _await_result(self, request: Request, task: Task, seconds: float) -> CompletionLogprobs | None:
+        try:
+            result = asyncio.wrap_future(self.worker.submit(task))
+        except NotServingError as error:
+            raise not_serving(error.state) from None
+        except QueueFullError as error:
+            raise ApiError(
+                429,
+                f"{error}, and the limit is {self.settings.max_queued_tokens}: wait for Retry-After seconds, add "
+                "replicas, or raise --max-queued-tokens",
+                "groups",
+                retry_after=error.retry_after,
+            ) from None
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            waits: set[asyncio.Future[Any]] = {result, gone}
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if result.done():
+                return result.result()
+            if gone.done():
+                return None
+            raise ApiError(
+                504,
+                f"not scored within {seconds:g} s: send fewer groups at a time, add replicas, or allow more time",
+                "deadlineSeconds",
+            )
+        except ScoringError as error:
+            raise ApiError(500, str(error)) from None
+        finally:
+            gone.cancel()
+            self.worker.cancel(task)
+
+    @asynccontextmanager
+    async def _counted(self) -> AsyncIterator[None]:
+        """Counts the request as accepted until its answer is made."""
+        self._accepted += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._accepted -= 1
+            if not self._accepted:
+                self._idle.set()
+
+
+async def encode(answer: LogprobsAnswer, asked: LogprobsRequest, media_type: str) -> bytes:
+    """The body of an answer; large ones take long enough to be kept off the event loop."""
+    return await asyncio.to_thread(encode_answer, answer, asked.groups, media_type)
+
+
+def not_serving(state: State) -> ApiError:
+    """The answer of a server that takes no request now."""
+    return ApiError(503, f"the server is {state.value}: try again", retry_after=5 if state is State.LOADING else 1)
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the client has closed the connection. The body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,47 @@
+"""What a reference server is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class ConfigurationError(Exception):
+    """The server cannot start with these settings; the message says what to change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The flags of ``grpo-refserver`` (see ``cli.py`` for what each means)."""
+
+    model: str
+    revision: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    attn_implementation: str | None = None
+    trust_remote_code: bool = False
+    model_version: str = "base"
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token_file: Path | None = None
+    grace_period_seconds: float = 25.0
+
+    deterministic: bool = False
+    max_batch_tokens: int = 16384
+    head_chunk_tokens: int | None = None
+    max_queued_tokens: int = 1048576
+    max_request_tokens: int | None = None
+    max_request_bytes: int | None = None
+    max_sequence_length: int | None = None
+    request_timeout_seconds: float = 300.0
+
+    @property
+    def request_tokens(self) -> int:
+        """Most tokens of one request: what the queue could hold, where no lower limit is set."""
+        return min(self.max_request_tokens or self.max_queued_tokens, self.max_queued_tokens)
+
+    @property
+    def request_bytes(self) -> int:
+        """Most bytes of one request: enough for ``request_tokens`` ids in JSON, where no limit is set."""
+        return self.max_request_bytes or 64 * 1024 + 16 * self.request_tokens
