@@ -24,6 +24,17 @@ PARTS = ("operator", "refserver", "trainer")
 FAILED = pytest.StashKey[bool]()
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build programs and images before the first test: minutes, when nothing is cached, that are no test's own."""
+    if session.config.option.collectonly or os.environ.get("KUBECONFIG") or os.geteuid() != 0:
+        return
+    if not any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
+        return
+    for command in (["cluster/build.sh"], ["images/build.sh", *PARTS]):
+        if subprocess.run([TOOLS / command[0], *command[1:]], check=False).returncode:
+            pytest.exit(f"tools/{command[0]} failed", returncode=1)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A running cluster with the images under test."""
@@ -38,7 +49,6 @@ def cluster() -> Iterator[Cluster]:
     kubeconfig = Path(settings["ADMIN_KUBECONFIG"])
     was_up = kubectl.exists() and kubeconfig.exists() and _answers(kubectl, kubeconfig)
     try:
-        subprocess.run([TOOLS / "images/build.sh", *PARTS], check=True)
         owner = {} if was_up else {"CLUSTER_OWNER": str(os.getpid())}
         subprocess.run([TOOLS / "cluster/up.sh"], check=True, env=os.environ | owner)
         volumes = HostFolder(Path(settings["NODE_VOLUMES"]), Path(settings["VOLUMES"]))

@@ -12,9 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster.control_plane import ControlPlane, control_plane
+from tools.cluster.control_plane import ControlPlane, build_programs, control_plane
 
 Kubectl = Callable[..., str]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compile the programs before the first test: minutes, when nothing is cached, that are no test's own."""
+    if not session.config.option.collectonly and any(
+        "plane" in getattr(item, "fixturenames", ()) for item in session.items
+    ):
+        build_programs()
 
 
 @pytest.fixture(scope="session")

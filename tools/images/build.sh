@@ -37,6 +37,7 @@ base() { # Debian with Python, from this machine's package sources; stands for p
 
 dockerfile() { # dockerfile NAME IMAGE ARGUMENT…
   local name=$1 image=$2 log=$BUILD_DIR/$1.log; shift 2
+  exists "$image" || say "image $image: the first build takes minutes, log in $log"
   buildah bud --layers --isolation chroot --network host --pull-never -t "$image" "$@" \
     -f "$root/images/$name/Dockerfile" "$root" > "$log" 2>&1 || { tail -30 "$log" >&2; die "image $name: build failed, see $log"; }
 }
