@@ -1,0 +1,44 @@
+"""The trained model as a transformers folder: weights of all shards in safetensors, configuration, tokenizer."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from grpo_api.layout import final_model
+
+from grpo_trainer.distributed import Communicator
+from grpo_trainer.policy import Policy
+
+logger = logging.getLogger(__name__)
+
+
+def save_final_model(policy: Policy, tokenizer: Any, output_dir: Path, communicator: Communicator) -> Path:
+    """Write `final/`; a reader sees the whole folder or none. A collective.
+
+    Raises:
+        AgreedFault: it could not be written.
+    """
+    weights = consolidated_weights(policy)
+    final = Path(final_model(str(output_dir)))
+
+    def write() -> None:
+        partial = final.with_name(f"{final.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        policy.module.save_pretrained(partial, state_dict=weights)
+        tokenizer.save_pretrained(partial)
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+        logger.info("the trained model is in %s", final)
+
+    communicator.agree(lambda: write() if communicator.is_main else None)
+    return final
+
+
+def consolidated_weights(policy: Policy) -> dict[str, Any] | None:
+    """The whole state dict on rank 0, in the training dtype; None elsewhere under ZeRO-3. A collective."""
+    if policy.is_sharded:
+        return policy.engine._zero3_consolidated_16bit_state_dict()  # type: ignore[no-any-return]
+    return policy.module.state_dict()  # type: ignore[no-any-return]
