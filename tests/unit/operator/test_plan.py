@@ -399,6 +399,17 @@ def test_resume_waits_for_the_pods_of_the_suspended_attempt():
     assert (made.status.phase, made.status.reason) == ("Starting", "WaitingForPods")
 
 
+def test_an_attempt_that_outlived_its_suspension_is_ended_all_the_same():
+    job = run_to_training()
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"suspend": True})})
+    job = after(job, step(job, observe(running())))
+    # The deletion was refused, and suspend was taken back meanwhile: the attempt was written off.
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"suspend": False})})
+    made = step(job, observe(running()), 5)
+    assert made.remove_attempts == (0,)
+    assert made.attempt is None
+
+
 def test_a_job_born_suspended_makes_nothing():
     made = step(make_job(suspend=True), observe(reference=Reference()))
     assert (made.prepare, made.reference, made.attempt) == (False, None, None)
