@@ -97,7 +97,7 @@ class Applier:
     async def _create(self, job: GRPOJob, manifest: Manifest, *, shared: bool = False) -> None:
         """Create a child if it is not there; `shared`: it may be an earlier job's, which left it behind."""
         child = _child(manifest)
-        if self._applied.is_current(child):
+        if self._applied.is_current(child) and child.kind in kinds.WATCHED:
             return
         present = await self._client.get(*child, metadata_only=True)
         if present is None:

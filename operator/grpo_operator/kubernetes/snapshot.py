@@ -42,7 +42,7 @@ async def read(client: Client, job: GRPOJob) -> Snapshot:
         ApiError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
     """
     name, namespace = job.metadata.name, job.metadata.namespace
-    selector = labels.selector({labels.JOB: name})
+    selector = labels.selector(labels.of_job(job))
     named = named_objects(job)
     children = asyncio.gather(
         client.get(kinds.DEPLOYMENT, namespace, names.reference(name)),

@@ -16,7 +16,7 @@ def metadata(
     meta: dict[str, Any] = {
         "name": name,
         "namespace": job.metadata.namespace,
-        "labels": labels.child(job.metadata.name, component, attempt),
+        "labels": labels.child(job, component, attempt),
     }
     if owned:
         meta["ownerReferences"] = [owner_reference(job)]

@@ -47,7 +47,6 @@ def pod_template(
     part: Reference | Trainer = job.spec.reference if component == "reference" else job.spec.trainer
     default_image = settings.reference_image if component == "reference" else settings.trainer_image
     user = part.pod
-    name = job.metadata.name
     full = {
         "name": component,
         "image": part.image or default_image,
@@ -72,7 +71,7 @@ def pod_template(
     pull_secrets = [{"name": secret} for secret in settings.image_pull_secrets]
     return {
         "metadata": {
-            "labels": {**_own(user.labels), **labels.child(name, component, attempt)},
+            "labels": {**_own(user.labels), **labels.child(job, component, attempt)},
             **({"annotations": user.annotations} if user.annotations else {}),
         },
         "spec": {

@@ -41,7 +41,7 @@ def _policy(job: GRPOJob, component: labels.Component, rules: list[dict[str, Any
         "kind": "NetworkPolicy",
         "metadata": metadata(job, name, component),
         "spec": {
-            "podSelector": {"matchLabels": labels.pods(job.metadata.name, component)},
+            "podSelector": {"matchLabels": labels.pods(job, component)},
             "policyTypes": ["Ingress"],
             "ingress": rules,
         },
@@ -49,7 +49,7 @@ def _policy(job: GRPOJob, component: labels.Component, rules: list[dict[str, Any
 
 
 def _pods(job: GRPOJob, component: labels.Component) -> dict[str, Any]:
-    return {"podSelector": {"matchLabels": labels.pods(job.metadata.name, component)}}
+    return {"podSelector": {"matchLabels": labels.pods(job, component)}}
 
 
 def _namespace(name: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def reference_deployment(job: GRPOJob, target: ReferenceTarget, settings: Settin
         "spec": {
             "replicas": target.replicas,
             "revisionHistoryLimit": 0,
-            "selector": {"matchLabels": labels.pods(name, "reference")},
+            "selector": {"matchLabels": labels.pods(job, "reference")},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "template": pod_template(job, settings, "reference", container),
         },

@@ -16,7 +16,7 @@ def reference_service(job: GRPOJob, settings: Settings) -> Manifest:
         "kind": "Service",
         "metadata": metadata(job, names.reference(name), "reference"),
         "spec": {
-            "selector": labels.pods(name, "reference"),
+            "selector": labels.pods(job, "reference"),
             "ports": [
                 {"name": "http", "protocol": "TCP", "port": settings.reference_port, "targetPort": "http"},
             ],
@@ -37,7 +37,7 @@ def trainer_service(job: GRPOJob, settings: Settings) -> Manifest:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": labels.pods(name, "trainer"),
+            "selector": labels.pods(job, "trainer"),
             "ports": [
                 {"name": "metrics", "protocol": "TCP", "port": settings.progress_port, "targetPort": "metrics"},
             ],
