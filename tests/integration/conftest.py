@@ -60,4 +60,4 @@ def namespace(kubectl: Kubectl) -> Iterator[str]:
     # The pods' account is made by a controller: wait, or the first pods of a test are refused.
     kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
     yield name
-    kubectl("delete", "namespace", name, "--wait=false")
+    kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
