@@ -123,7 +123,8 @@ def read_value(name: str, field: FieldInfo, value: Any) -> Any:
         ConfigurationError: it is not one, or out of the field's range; the message begins with `name`.
     """
     try:
-        return TypeAdapter(typing.Annotated[field.annotation, *field.metadata]).validate_python(value)
+        # "": Annotated takes no empty list of metadata, and pydantic passes over text.
+        return TypeAdapter(typing.Annotated[field.annotation, "", *field.metadata]).validate_python(value)
     except ValidationError as error:
         raise ConfigurationError(name, f"{error.errors()[0]['msg']}, got {value!r}") from error
 
