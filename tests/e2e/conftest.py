@@ -22,21 +22,26 @@ from tests.e2e.support import TOOLS, Cluster, Helm, HostFolder, Images, Kubectl,
 
 PARTS = ("operator", "refserver", "trainer")
 FAILED = pytest.StashKey[bool]()
+WAS_UP = pytest.StashKey[bool]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build programs and images before the first test: minutes, when nothing is cached, that are no test's own."""
+    """Build and bring up before the first test: minutes, when nothing is cached, that are no test's own."""
     if session.config.option.collectonly or os.environ.get("KUBECONFIG") or os.geteuid() != 0:
         return
     if not any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
         return
-    for command in (["cluster/build.sh"], ["images/build.sh", *PARTS]):
-        if subprocess.run([TOOLS / command[0], *command[1:]], check=False).returncode:
+    was_up = session.config.stash[WAS_UP] = _is_up()
+    # Should this process be killed, or end before the fixture takes over, the cluster goes down with it.
+    owner = {} if was_up else {"CLUSTER_OWNER": str(os.getpid())}
+    for command in (["cluster/build.sh"], ["images/build.sh", *PARTS], ["cluster/up.sh"]):
+        done = subprocess.run([TOOLS / command[0], *command[1:]], env=os.environ | owner, check=False)
+        if done.returncode:
             pytest.exit(f"tools/{command[0]} failed", returncode=1)
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A running cluster with the images under test."""
     images = Images(**{p: os.environ.get(f"GRPO_E2E_IMAGE_{p.upper()}", f"localhost/grpo-{p}:dev") for p in PARTS})
     if os.environ.get("KUBECONFIG"):
@@ -45,16 +50,13 @@ def cluster() -> Iterator[Cluster]:
     if os.geteuid() != 0:
         pytest.skip("the test cluster needs root; or set KUBECONFIG to another cluster")
     settings = _settings()
-    kubectl = Path(settings["CLUSTER_BIN"], "kubectl")
+    programs = Path(settings["CLUSTER_BIN"])
+    volumes = HostFolder(Path(settings["NODE_VOLUMES"]), Path(settings["VOLUMES"]))
     kubeconfig = Path(settings["ADMIN_KUBECONFIG"])
-    was_up = kubectl.exists() and kubeconfig.exists() and _answers(kubectl, kubeconfig)
     try:
-        owner = {} if was_up else {"CLUSTER_OWNER": str(os.getpid())}
-        subprocess.run([TOOLS / "cluster/up.sh"], check=True, env=os.environ | owner)
-        volumes = HostFolder(Path(settings["NODE_VOLUMES"]), Path(settings["VOLUMES"]))
-        yield Cluster(kubeconfig, images, str(kubectl), str(kubectl.with_name("helm")), volumes)
+        yield Cluster(kubeconfig, images, str(programs / "kubectl"), str(programs / "helm"), volumes)
     finally:
-        if not was_up:
+        if not pytestconfig.stash[WAS_UP]:
             # Exits 1 if anything is left behind, which fails the run.
             subprocess.run([TOOLS / "cluster/down.sh"], check=True)
 
@@ -148,10 +150,13 @@ def _given_cluster(images: Images) -> Cluster:
     return Cluster(kubeconfig, images, str(programs["kubectl"]), str(programs["helm"]), volumes)
 
 
-def _answers(kubectl: Path, kubeconfig: Path) -> bool:
-    """Whether an API server answers there."""
-    command = [str(kubectl), f"--kubeconfig={kubeconfig}", "get", "--raw=/readyz", "--request-timeout=5s"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+def _is_up() -> bool:
+    """Whether the test cluster answers."""
+    settings = _settings()
+    kubectl = Path(settings["CLUSTER_BIN"], "kubectl")
+    flags = [f"--kubeconfig={settings['ADMIN_KUBECONFIG']}", "--request-timeout=5s"]
+    command = [str(kubectl), *flags, "get", "--raw=/readyz"]
+    return kubectl.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _settings() -> dict[str, str]:

@@ -11,7 +11,9 @@ found=$(
       *) grep -qsE ":/$CGROUP(/|\$)" "$p/cgroup" && echo "process ${p#/proc/}: $command" ;;
     esac
   done
-  awk -v s="$CLUSTER_STATE" '{if (index($0, s)) print "mount " $5}' /proc/self/mountinfo
+  # (A mount deeper in buildah's storage belongs to a build that is running now.)
+  awk -v state="$CLUSTER_STATE/" -v dir="$CLUSTER_DIR/" -v build="$CLUSTER_DIR/buildah/graph/overlay/" \
+    '(index($0, state) || index($5, dir)) && !index($5, build) {print "mount " $5}' /proc/self/mountinfo
   for c in /sys/fs/cgroup/*/"$CGROUP"; do [ -e "$c" ] && echo "cgroup $c"; done
   ip -brief link | awk '$1 ~ /^(node0|pods0)$/ {print "link " $1}'
   ss -Hltn "sport = :$CLUSTER_PORT" 2> /dev/null | awk '{print "port " $4}'

@@ -11,6 +11,8 @@ cat > "$CONTAINERS_STORAGE_CONF" << C
 driver = "overlay"
 graphroot = "$BUILD_DIR/graph"
 runroot = "$BUILD_DIR/run"
+[storage.options.overlay]
+skip_mount_home = "true"    # no mount stays on the machine between builds
 C
 cat > "$CONTAINERS_CONF" << C
 [containers]
