@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .base import Model
+from .base import Model, not_built
 
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -25,6 +25,8 @@ class Lora(Model):
 
 class ModelSpec(Model):
     """The model that is trained."""
+
+    rules = (not_built("has(self.lora)", "model.lora", "remove the group"),)
 
     name: Name
     """Hub id (`Qwen/Qwen2.5-0.5B-Instruct`), or a path in a mounted volume."""
