@@ -34,7 +34,7 @@ class Manifest:
         line = node.lc.line + 1
         for step in path:
             try:
-                position = node.lc.item(step) if isinstance(node, Sequence) else node.lc.key(step)
+                position = node.lc.item(step) if isinstance(step, int) else node.lc.key(step)
                 node = node[step]
             except (KeyError, IndexError, TypeError, AttributeError):
                 break

@@ -1,0 +1,1 @@
+"""The commands of `grpo`, one file each; each has a click command named `command`."""

@@ -1,0 +1,5 @@
+"""`grpo operator`: the Kubernetes adapter's own command."""
+
+from grpo_operator.kubernetes.main import command
+
+__all__ = ["command"]
