@@ -1,0 +1,82 @@
+"""For each CEL rule a manifest that it refuses: (the beginning of its sentence, changes of a valid job's spec)."""
+
+from typing import Any
+
+CASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("generation.numGenerations must be at least 2", {"generation": {"numGenerations": 1}}),
+    ("the generation batch", {"optimization": {"perDeviceTrainBatchSize": 3}}),
+    (
+        "generation.stepsPerGeneration × optimization.numIterations",
+        {"generation": {"stepsPerGeneration": 2}, "optimization": {"gradientAccumulationSteps": 4}},
+    ),
+    (
+        "reference.sync has no effect with optimization.beta 0",
+        {"reference": {"sync": {}}, "optimization": {"beta": 0.0}},
+    ),
+    (
+        "reference.url has no effect with optimization.beta 0",
+        {"reference": {"url": "http://elsewhere:8000"}, "optimization": {"beta": 0.0}},
+    ),
+    ("reference.requestTimeoutSeconds must be below", {"reference": {"requestTimeoutSeconds": 600}}),
+    (
+        "trainer.collectiveTimeoutSeconds must be below failurePolicy.stallTimeoutSeconds",
+        {"failurePolicy": {"stallTimeoutSeconds": 600}},
+    ),
+    (
+        "trainer.processesPerPod must equal the limit nvidia.com/gpu",
+        {"trainer": {"resources": {"limits": {"nvidia.com/gpu": 2}}}},
+    ),
+    (
+        "generation.ds3GatherForGeneration has no effect below ZeRO stage 3",
+        {"generation": {"ds3GatherForGeneration": True}, "trainer": {"deepspeed": {"zeroStage": 2}}},
+    ),
+    ("env sets a reserved name", {"env": [{"name": "REF_MODEL_URL", "value": "http://mine"}]}),
+    ("pod.env sets a reserved name", {"trainer": {"pod": {"env": [{"name": "PET_NNODES", "value": "8"}]}}}),
+    ("ttlSecondsAfterFinished is not supported", {"ttlSecondsAfterFinished": 60}),
+    ("activeDeadlineSeconds is not supported", {"activeDeadlineSeconds": 60}),
+    ("model.lora is not supported", {"model": {"lora": {}}}),
+    (
+        "generation.ds3GatherForGeneration has no effect with generation.engine vllm",
+        {"generation": {"engine": "vllm", "ds3GatherForGeneration": True}},
+    ),
+    ("generation.mode async needs generation.engine vllm", {"generation": {"mode": "async"}}),
+    ("generation.engine vllm is not supported", {"generation": {"engine": "vllm"}}),
+    ("generation.mode async is not supported", {"generation": {"mode": "async"}}),
+    ("generation.maxStaleness is not supported", {"generation": {"maxStaleness": 2}}),
+    ("generation.vllm is not supported", {"generation": {"vllm": {}}}),
+    (
+        "reference.sync cannot replace the model of an external reference.url",
+        {"reference": {"sync": {}, "url": "http://elsewhere:8000"}},
+    ),
+    ("reference.engine vllm and sglang is not supported", {"reference": {"engine": "sglang"}}),
+    ("reference.tensorParallelSize above 1 is not supported", {"reference": {"tensorParallelSize": 2}}),
+    ("reference.sync is not supported", {"reference": {"sync": {"everySteps": 5}}}),
+    ("checkpoint.resumeFrom is not supported", {"checkpoint": {"resumeFrom": "elsewhere"}}),
+    (
+        "checkpoint.volume has both claimName and claimTemplate",
+        {"checkpoint": {"volume": {"claimName": "mine", "claimTemplate": {}}}},
+    ),
+    ("failurePolicy.stallTimeoutSeconds is not supported", {"failurePolicy": {"stallTimeoutSeconds": 1800}}),
+    ("logging.reportTo wandb is not supported", {"logging": {"reportTo": "wandb"}}),
+)
+
+NAMES = ("Run", "9run", "a" * 41, "a.b", "run-")
+"""Names that are no names for a job. (The API server refuses some of them by rules of its own.)"""
+
+FIXED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("model.name cannot change after creation", {"model": {"name": "/models/other"}}),
+    ("optimization.learningRate cannot change after creation", {"optimization": {"learningRate": 0.5}}),
+    ("generation.topK cannot change after creation", {"generation": {"topK": 50}}),
+    ("reference.url cannot change after creation", {"reference": {"url": "http://elsewhere:8000"}}),
+    ("trainer.replicas can change only while the job is suspended", {"trainer": {"replicas": 4}}),
+)
+"""Changes of a job that exists."""
+
+MUTABLE: tuple[dict[str, Any], ...] = (
+    {"suspend": True},
+    {"failurePolicy": {"maxRestarts": 9}},
+    {"logging": {"everySteps": 5}},
+    {"cleanupPolicy": "Retain"},
+    {"reference": {"replicas": 2}},
+)
+"""Changes that are allowed at any time."""
