@@ -127,6 +127,25 @@ def volume(cluster: Cluster, namespace: str, kubectl: Kubectl) -> Iterator[Volum
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster) -> Iterator[Operator]:
+    """The operator, installed by helm in the namespace grpo-system; uninstalled at the end."""
+    kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig, "grpo-system")
+    helm = Helm(cluster.helm, cluster.kubeconfig, "grpo-system")
+    operator = install(helm, kubectl, cluster.images)
+    yield operator
+    helm("uninstall", "grpo", "--wait")
+
+
+@pytest.fixture(scope="session")
+def bench() -> Iterator[Measurements]:
+    """The figures of this session; written to runs/bench/e2e.json at the end."""
+    measurements = Measurements(ROOT / "runs/bench/e2e.json")
+    yield measurements
+    if measurements.rows:
+        measurements.write()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
