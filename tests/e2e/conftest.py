@@ -18,8 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.operator import Operator, install
 from tests.e2e.support import TOOLS, Cluster, Helm, HostFolder, Images, Kubectl, Volume
+from tests.measurements import Measurements
 
+ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("operator", "refserver", "trainer")
 FAILED = pytest.StashKey[bool]()
 WAS_UP = pytest.StashKey[bool]()
