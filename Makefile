@@ -32,7 +32,7 @@ quickstart: setup ## train a small model on a verifiable task, without Kubernete
 
 .PHONY: test
 test: setup ## lint and all suites, as CI runs them
-	$(BIN)/python tools/suites.py programs lint unit integration e2e
+	$(BIN)/python tools/suites.py programs lint unit integration images e2e
 
 .PHONY: lint
 lint: setup ## every static check
@@ -49,6 +49,8 @@ unit integration e2e:
 
 .PHONY: cluster
 cluster: setup ## a real one-node Kubernetes on this machine, with our images
+	tools/cluster/build.sh
+	tools/images/build.sh
 	tools/cluster/up.sh
 
 .PHONY: cluster-down

@@ -56,6 +56,7 @@ SUITES = {
         pytest_suite("unit", 6),
         Suite("programs", ["tools/cluster/build.sh"], 30, pytest=False),
         pytest_suite("integration", 18),
+        Suite("images", ["tools/images/build.sh"], 20, pytest=False),
         pytest_suite("e2e", 30),
     )
 }
