@@ -26,9 +26,6 @@ from grpo_trainer.rollouts import Rollout, Rollouts
 from grpo_trainer.sampler import DataPosition
 from grpo_trainer.seeds import derive
 
-Permutation = Callable[[int, int], Tensor]
-"""(rows, number of the generation batch) → the order in which a rank's rows are trained on, (rows,)."""
-
 
 @dataclass(frozen=True, slots=True)
 class TrainState:
@@ -69,7 +66,6 @@ class Loop:
         on_rollout: Callable[[TrainState, Rollout], None],
         on_step: Callable[[TrainState, Window], None],
         on_boundary: Callable[[TrainState], None],
-        permutation: Permutation | None = None,
     ) -> None:
         self._spec = spec
         self._communicator = communicator
@@ -79,7 +75,6 @@ class Loop:
         self._on_rollout = on_rollout
         self._on_step = on_step
         self._on_boundary = on_boundary
-        self._permutation = permutation or self._shuffled
         self._loss_settings = loss_settings(spec)
 
     def run(self, state: TrainState) -> TrainState:
@@ -108,7 +103,7 @@ class Loop:
             num_items_in_batch=tokens,
             world_size=self._communicator.world_size,
         )
-        micro_batches = list(batch.rows(self._permutation(len(batch), number)).split(spec.steps_per_generation))
+        micro_batches = list(batch.rows(self._shuffled(len(batch), number)).split(spec.steps_per_generation))
         window = Window()
         for _ in range(spec.optimization.num_iterations):
             for micro_batch in micro_batches:
@@ -138,6 +133,7 @@ class Loop:
         )
 
     def _shuffled(self, rows: int, number: int) -> Tensor:
+        """The order in which this rank's rows of generation batch `number` are trained on, (rows,)."""
         generator = torch.Generator()
         generator.manual_seed(derive(self._spec.optimization.seed, "rows", number, self._communicator.rank))
         return torch.randperm(rows, generator=generator)

@@ -62,6 +62,12 @@ class Policy:
         return self.engine.module
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and activations."""
+        dtype: torch.dtype = next(self.module.parameters()).dtype
+        return dtype
+
+    @property
     def is_sharded(self) -> bool:
         """Whether parameters are sharded over ranks (ZeRO-3)."""
         return self.zero_stage == 3

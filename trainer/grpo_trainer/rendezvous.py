@@ -38,6 +38,7 @@ def meet(ranks: Ranks, timeout_seconds: float) -> Store:
         interface = interface_towards(address, ranks.master_port)
         if interface is not None:
             os.environ[GLOO_SOCKET_IFNAME] = interface
+    store: Store
     left = timedelta(seconds=max(1.0, deadline - time.monotonic()))
     try:
         # env:// also knows torchrun, whose agent already runs a store.

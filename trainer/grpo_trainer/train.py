@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from grpo_api.exit_codes import ExitCode
 from grpo_api.progress import Termination
 from grpo_api.v1alpha1 import Spec
+from grpo_scoring.tokenizer_hash import tokenizer_hash
 
 from grpo_trainer.checkpoint import Checkpoints
 from grpo_trainer.config import Settings
@@ -23,9 +24,11 @@ from grpo_trainer.loop import Loop, TrainState
 from grpo_trainer.policy import ModelFiles, Policy, load_policy, read_model_files
 from grpo_trainer.progress import ProgressBoard, ProgressServer
 from grpo_trainer.prompts import eos_token_ids, pad_token_id
+from grpo_trainer.reference import ReferenceClient
+from grpo_trainer.reference_check import check_agreement, check_info, is_half, is_same_model
 from grpo_trainer.report import Report
 from grpo_trainer.rewards.runner import RewardRunner
-from grpo_trainer.rollouts import Rollouts, Tokens
+from grpo_trainer.rollouts import Rollout, Rollouts, Tokens
 from grpo_trainer.sampler import PromptSampler, total_optimizer_steps
 from grpo_trainer.signals import TerminationFlag
 
@@ -68,6 +71,9 @@ def train(settings: Settings, board: ProgressBoard) -> Termination:
         policy = load_policy(spec, inputs.files, communicator, inputs.total_steps)
         _tell_shard(policy, communicator)
 
+        reference = _connect_reference(settings, inputs.files, policy, communicator)
+        if reference is not None:
+            stack.callback(reference.client.close)
         checkpoints = Checkpoints(settings, communicator, policy)
         state = checkpoints.restore() or TrainState()
         tokens = Tokens(
@@ -95,9 +101,15 @@ def train(settings: Settings, board: ProgressBoard) -> Termination:
             inputs.sampler,
             _generator(settings, policy, tokens, communicator).generate,
             rewards,
-            None,
+            None if reference is None else reference.client,
             on_phase=board.phase,
         )
+
+        def on_rollout(state: TrainState, rollout: Rollout) -> None:
+            if reference is not None and reference.is_initial_policy and state.batch == 0:
+                _compare_with_reference(policy, rollout, reference, spec, communicator)
+            report.rollout(state, rollout)
+
         boundary = Boundary(settings, communicator, checkpoints, board, inputs.total_steps, state)
         loop = Loop(
             spec,
@@ -105,7 +117,7 @@ def train(settings: Settings, board: ProgressBoard) -> Termination:
             policy,
             rollouts,
             total_steps=inputs.total_steps,
-            on_rollout=report.rollout,
+            on_rollout=on_rollout,
             on_step=report.step,
             on_boundary=boundary,
         )
@@ -188,6 +200,60 @@ def _read_inputs(spec: Spec) -> Inputs:
             gradient_accumulation_steps=optimization.gradient_accumulation_steps,
         )
     return Inputs(files, dataset, sampler, total_steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The reference server, as it was found at the start."""
+
+    client: ReferenceClient
+    is_initial_policy: bool
+    """Whether it serves, by name, the model that training begins with."""
+    dtype: str
+
+
+def _connect_reference(
+    settings: Settings, files: ModelFiles, policy: Policy, communicator: Communicator
+) -> Reference | None:
+    """Reach the reference server from every rank, and check that it serves a fitting model; None with beta 0."""
+    if settings.reference_url is None:
+        return None
+    spec = settings.spec
+    client = ReferenceClient(
+        settings.reference_url,
+        token=settings.token,
+        temperature=spec.generation.temperature,
+        timeout_seconds=spec.reference.request_timeout_seconds,
+        use_proxies=spec.reference.url is not None,  # the operator's own server is in the cluster
+    )
+
+    def check() -> Reference:
+        info = client.info()
+        check_info(
+            info,
+            vocabulary_size=policy.module.get_input_embeddings().num_embeddings,
+            tokenizer_hash=tokenizer_hash(files.tokenizer),
+            dtype=str(files.dtype).removeprefix("torch."),
+        )
+        if communicator.is_main:
+            logger.info("reference: %s, version %s, at %s", info["model"], info["version"], settings.reference_url)
+        return Reference(client, is_same_model(info, spec), str(info.get("dtype")))
+
+    return communicator.agree(check)
+
+
+def _compare_with_reference(
+    policy: Policy, rollout: Rollout, reference: Reference, spec: Spec, communicator: Communicator
+) -> None:
+    """Before the first step: the same model must give the same log-probabilities here and there."""
+    batch = next(rollout.batch.split(spec.steps_per_generation))
+    with policy.inference():
+        ours = policy.logprobs(batch.input_ids, batch.attention_mask, batch.completion_length).logprobs.cpu()
+    policy.release_weights()
+    theirs = batch.ref_logps
+    assert theirs is not None
+    half = is_half(policy.dtype, reference.dtype)
+    communicator.agree(lambda: check_agreement(ours, theirs, batch.mask, half=half))
 
 
 def _generator(settings: Settings, policy: Policy, tokens: Tokens, communicator: Communicator) -> Generator:

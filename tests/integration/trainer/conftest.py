@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.trainer.jobs import Workspace
+from tests.integration.trainer.refserver import ReferenceServer, reference_server
 from tests.unit.trainer.tiny_model import save_tiny_model
 
 REWARDS = '''
@@ -38,3 +40,21 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     (folder / "code").mkdir()
     (folder / "code/lettercount.py").write_text(REWARDS)
     return Workspace(folder)
+
+
+@pytest.fixture(scope="session")
+def reward_of() -> Callable[[list[int]], float]:
+    """The workspace's reward of one completion, as the ranks compute it."""
+    names: dict[str, Callable[..., list[float]]] = {}
+    exec(REWARDS, names)
+    return lambda ids: names["letters"]([ids])[0]
+
+
+@pytest.fixture(scope="session")
+def refserver(workspace: Workspace) -> Iterator[ReferenceServer]:
+    """The tiny model behind a real reference server, with a token."""
+    token = workspace.folder / "token"
+    token.write_text("a-test-token\n")
+    flags = ("--dtype", "float32", "--deterministic")
+    with reference_server(workspace.model, workspace.folder / "reference", *flags, token=token) as server:
+        yield server

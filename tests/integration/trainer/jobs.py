@@ -19,7 +19,7 @@ from grpo_api import env
 from grpo_api.progress import Termination
 from grpo_trainer.termination import read_termination
 
-RUN_SECONDS = 240
+RUN_SECONDS = 600
 """Longest wait for a small run on a busy machine."""
 
 Spec = dict[str, Any]
