@@ -22,6 +22,8 @@ from .watchdog import Watchdog
 
 logger = logging.getLogger("grpo.operator")
 
+OUTAGE_SILENCE = 60.0
+"""Seconds between two lines about one outage of the API server."""
 CRD_WAIT = 2.0
 """Seconds between two looks for the CRD at the start."""
 
@@ -120,6 +122,29 @@ async def _resync(client: Client, settings: Settings, queue: Queue, applied: App
             queue.add(key)
 
 
+class OutageFilter(logging.Filter):
+    """Has kopf say once, and in our words, that the API server does not answer, instead of at every try of a watch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_at = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        if not str(record.msg).startswith("Request attempt") or record.levelno < logging.ERROR:
+            return True
+        if time.monotonic() - self._said_at < OUTAGE_SILENCE:
+            return False
+        self._said_at = time.monotonic()
+        record.msg, record.args, record.levelno, record.levelname = (
+            "the API server does not answer; trying again: %s",
+            (str(record.msg).partition("-> ")[2][:200],),
+            logging.WARNING,
+            "WARNING",
+        )
+        return True
+
+
 def configure_logging(verbose: bool) -> None:
     """Log the story to stderr; kopf's own lines only where something is wrong."""
     logging.basicConfig(
@@ -127,6 +152,8 @@ def configure_logging(verbose: bool) -> None:
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(OutageFilter())
     for name in ("kopf", "aiohttp", "asyncio"):
         logging.getLogger(name).setLevel(logging.INFO if verbose else logging.WARNING)
 

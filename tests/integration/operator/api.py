@@ -50,6 +50,14 @@ class Api:
     def close(self) -> None:
         self._http.close()
 
+    def serves(self, kind: Kind) -> bool:
+        """Whether objects of the kind can be listed."""
+        return self._http.get(kind.path()).status_code == 200
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an object at a path."""
+        return self._http.get(path).status_code == 200
+
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         response = self._http.get(kind.path(namespace, name))
         return None if response.status_code == 404 else self._answer(response)

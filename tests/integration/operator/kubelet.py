@@ -69,6 +69,35 @@ class PlayedKubelet:
         waiting = {"waiting": {"reason": reason, "message": message}}
         self._write(pod, {"phase": "Pending", "containerStatuses": [self._container(pod, waiting)]})
 
+    def unschedulable(self, pod: Manifest, message: str) -> None:
+        """The scheduler's part: no node can take the pod."""
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": now(),
+        }
+        self._write(pod, {"phase": "Pending", "conditions": [condition]})
+
+    def event(self, pod: Manifest, reason: str, message: str) -> None:
+        """Tell something about a pod by an Event."""
+        meta = pod["metadata"]
+        about = {"kind": "Pod", "name": meta["name"], "namespace": self._namespace, "uid": meta["uid"]}
+        self._api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": f"{meta['name']}.{reason.lower()}", "namespace": self._namespace},
+                "involvedObject": about,
+                "type": "Warning",
+                "reason": reason,
+                "message": message,
+                "lastTimestamp": now(),
+            },
+            self._namespace,
+        )
+
     def end(self, pod: Manifest, code: int, termination: Termination | None = None, reason: str = "") -> None:
         """Have the container end with an exit code."""
         ended: dict[str, Any] = {
@@ -79,6 +108,12 @@ class PlayedKubelet:
         }
         if termination is not None:
             ended["message"] = termination.to_log()
+        present = self._api.get(kinds.POD, self._namespace, pod["metadata"]["name"])
+        kept = [
+            each
+            for each in ((present or {}).get("status", {}).get("conditions") or [])
+            if each["type"] == "DisruptionTarget"
+        ]
         conditions = [
             {"type": "Ready", "status": "False", "reason": "PodCompleted" if code == 0 else "PodFailed"},
             {"type": "ContainersReady", "status": "False"},
@@ -87,10 +122,35 @@ class PlayedKubelet:
             pod,
             {
                 "phase": "Succeeded" if code == 0 else "Failed",
-                "conditions": [{**each, "lastTransitionTime": now()} for each in conditions],
+                "conditions": [*kept, *({**each, "lastTransitionTime": now()} for each in conditions)],
                 "containerStatuses": [self._container(pod, {"terminated": ended})],
             },
         )
+
+    def bind(self, pod: Manifest, node: str) -> None:
+        """The scheduler's part: from now on the pod is gone only once its kubelet says so."""
+        name = pod["metadata"]["name"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        self._api.request("POST", kinds.POD.path(self._namespace, name, "binding"), json=body)
+
+    def remove(self, pod: Manifest) -> None:
+        """Take a terminating pod away, as the kubelet does once its containers have ended."""
+        self._api.request(
+            "DELETE", kinds.POD.path(self._namespace, pod["metadata"]["name"]), params={"gracePeriodSeconds": 0}
+        )
+
+    def disrupt(self, pod: Manifest, reason: str, message: str) -> None:
+        """Mark a pod as ended from outside."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": now(),
+        }
+        operation = {"op": "add", "path": "/status/conditions/-", "value": condition}
+        self._api.patch(kinds.POD, self._namespace, pod["metadata"]["name"], [operation], "status")
 
     @staticmethod
     def _container(pod: Manifest, state: Manifest, *, ready: bool = False) -> Manifest:

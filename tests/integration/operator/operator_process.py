@@ -21,8 +21,8 @@ def free_port() -> int:
 class OperatorProcess:
     """One operator; `start` and `kill` it as often as the test likes. Waits are short."""
 
-    def __init__(self, kubeconfig: Path, folder: Path, namespaces: tuple[str, ...], **settings: str) -> None:
-        self.log = folder / "operator.log"
+    def __init__(self, kubeconfig: Path, log: Path, namespaces: tuple[str, ...], **settings: str) -> None:
+        self.log = log
         self.health_port, self.metrics_port = free_port(), free_port()
         self._environment = {
             **os.environ,
@@ -46,7 +46,7 @@ class OperatorProcess:
                 stdout=log,
                 stderr=log,
             )
-        wait(self.healthy, "the operator's /healthz", timeout=30)
+        wait(self.healthy, "the operator's /healthz", timeout=120)
 
     def healthy(self) -> bool:
         assert self._process is not None
@@ -67,7 +67,7 @@ class OperatorProcess:
     def _end(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=120)
 
     @property
     def resident_megabytes(self) -> float:
@@ -78,6 +78,10 @@ class OperatorProcess:
 
     def text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
+
+    def story(self, job: str) -> list[str]:
+        """Return what was said about one job, without the time."""
+        return [line.split(" ", 3)[3] for line in self.lines() if f"/{job} " in line]
 
     def lines(self) -> list[str]:
         return self.text().splitlines()

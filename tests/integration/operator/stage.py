@@ -21,11 +21,15 @@ class Stage:
     namespace: str
     operator: OperatorProcess
     rank_zero: ProgressServer
-    name: str = "demo"
+    name: str
 
     @property
     def kubelet(self) -> PlayedKubelet:
         return PlayedKubelet(self.api, self.namespace, self.name)
+
+    def child(self, suffix: str) -> str:
+        """Name of a child."""
+        return f"{self.name}-{suffix}"
 
     def create(self, **spec: Any) -> Manifest:
         return self.api.create(grpo_job(self.name, **spec), self.namespace)
@@ -58,7 +62,7 @@ class Stage:
 
     def wait_job(self, attempt: int) -> Manifest:
         """Wait for an attempt's Job."""
-        name = f"{self.name}-trainer-{attempt}"
+        name = self.child(f"trainer-{attempt}")
         return wait(lambda: self.api.get(kinds.JOB, self.namespace, name), f"Job {name}\n{self.operator.text()}")
 
     def start_training(self, attempt: int = 0, replicas: int = 2) -> list[Manifest]:
