@@ -42,5 +42,5 @@ def command(file: str, namespace: str | None) -> None:
     manifests = render(job, made, settings)
     for manifest in manifests:
         if manifest["kind"] == "Secret":
-            manifest["data"] = {key: _PLACEHOLDER for key in manifest["data"]}
+            manifest["data"] = dict.fromkeys(manifest["data"], _PLACEHOLDER)
     click.echo(dump(manifests), nl=False)

@@ -86,7 +86,7 @@ class Runner:
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Turn the signals that end a program into `RunInterruptedError`, so that everything is cleaned up on the way out."""
+    """Turn the signals that end a program into `RunInterruptedError`: everything is cleaned up on the way out."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         raise RunInterruptedError(signal.Signals(number))
