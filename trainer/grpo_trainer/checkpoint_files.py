@@ -96,6 +96,7 @@ class CheckpointFolder:
         Raises:
             Superseded: a newer attempt has begun; nothing is published.
         """
+        self.check_claim()
         folder = self.partial(step)
         files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
         for path in _files(folder):
