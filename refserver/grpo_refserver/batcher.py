@@ -6,40 +6,37 @@ up from the next ones, under a budget of tokens. Requests merge only if they wan
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from grpo_scoring.groups import Group
 
 
-@dataclass(eq=False)
 class Task:
     """One accepted request.
 
-    Attributes:
+    Args:
         groups: what is to be scored.
         temperature: of the whole request.
         version: the version that must score it.
-        pending: indices of the groups no batch has taken yet, longest first: groups of like length pad less.
     """
 
-    groups: Sequence[Group]
-    temperature: float
-    version: str
-    pending: list[int] = field(init=False)
+    def __init__(self, groups: Sequence[Group], temperature: float, version: str) -> None:
+        self.groups = groups
+        self.temperature = temperature
+        self.version = version
+        self.waiting_tokens = sum(group.tokens for group in groups)
+        """Ids that no batch has taken yet, prompts counted once."""
+        longest_first = sorted(range(len(groups)), key=lambda index: groups[index].max_length, reverse=True)
+        self.pending = deque(longest_first)
+        """Indices of the groups that no batch has taken yet; groups of like length pad less."""
 
-    def __post_init__(self) -> None:
-        self.pending = sorted(range(len(self.groups)), key=lambda index: self.groups[index].max_length, reverse=True)
-
-    @property
-    def tokens(self) -> int:
-        """Ids of the request: prompts once, and all completions."""
-        return sum(group.tokens for group in self.groups)
-
-    @property
-    def waiting_tokens(self) -> int:
-        """The part of ``tokens`` that no batch has taken yet."""
-        return sum(self.groups[index].tokens for index in self.pending)
+    def take(self) -> int:
+        """Takes the next group out; returns its index."""
+        index = self.pending.popleft()
+        self.waiting_tokens -= self.groups[index].tokens
+        return index
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,6 @@ class Batcher:
         """Forgets what still waits of a task; does nothing where nothing does."""
         if task in self._tasks:
             self._tasks.remove(task)
-        task.pending.clear()
 
     def next(self) -> Batch | None:
         """Takes the next batch out; None where nothing waits."""
@@ -110,7 +106,7 @@ class Batcher:
                 longest = max(longest, group.max_length)
                 if parts and (self._deterministic or rows * longest > self._max_batch_tokens):
                     break
-                parts.append((task, task.pending.pop(0)))
+                parts.append((task, task.take()))
             if task.pending:
                 break
         self._tasks = [task for task in self._tasks if task.pending]

@@ -35,6 +35,9 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self.open_requests = Gauge(
+            "grpo_reference_open_requests", "Requests accepted and not answered yet.", registry=self.registry
+        )
         self.queue_tokens = Gauge("grpo_reference_queue_tokens", "Tokens that wait.", registry=self.registry)
         self.queue_requests = Gauge(
             "grpo_reference_queue_requests", "Requests of which something waits.", registry=self.registry

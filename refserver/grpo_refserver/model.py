@@ -13,6 +13,7 @@ from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import completion_logprobs
 from grpo_scoring.self_check import check_scoring
 from grpo_scoring.tokenizer_hash import tokenizer_hash
+from safetensors import SafetensorError
 
 from grpo_refserver.settings import ConfigurationError, Settings
 
@@ -54,6 +55,7 @@ def load(settings: Settings) -> LoadedModel:
     """
     import transformers  # seconds: not before the server listens
 
+    transformers.utils.logging.disable_progress_bar()
     device = pick_device(settings.device)
     log.info("loading model", extra={"model": settings.model, "device": device})
     begun = time.monotonic()
@@ -65,7 +67,7 @@ def load(settings: Settings) -> LoadedModel:
             attn_implementation=settings.attn_implementation,
             trust_remote_code=settings.trust_remote_code,
         )
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ConfigurationError(f"--model {settings.model} cannot be loaded: {error}") from error
     model = model.eval().requires_grad_(False).to(device)
     try:

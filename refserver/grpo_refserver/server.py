@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -20,16 +21,22 @@ from grpo_refserver.worker import State
 
 log = logging.getLogger(__name__)
 
-CRASHED, UNANSWERED = 1, 1
+CRASHED, GIVEN_UP = 1, 1
 
 
 class _Server(uvicorn.Server):
     """uvicorn, but a signal starts a drain with the listening socket open: late requests get a 503 that says why."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, on_startup: Callable[[], None]) -> None:
         super().__init__(config)
         self.signalled = asyncio.Event()
+        self._on_startup = on_startup
         self._loop = asyncio.get_running_loop()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts to accept; signals are handled from before this on."""
+        await super().startup(sockets)
+        self._on_startup()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First signal: drain. Second: end at once."""
@@ -68,7 +75,8 @@ async def _serve(settings: Settings, token: TokenFile | None, listener: socket.s
             timeout_keep_alive=75,  # longer than the client's pool keeps an idle connection
             timeout_graceful_shutdown=5,
             server_header=False,
-        )
+        ),
+        on_startup=service.worker.start,
     )
     failed = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -79,10 +87,10 @@ async def _serve(settings: Settings, token: TokenFile | None, listener: socket.s
             loop.call_soon_threadsafe(failed.set)
 
     service.worker.on_change = on_change
-    service.worker.start()
     ending = asyncio.create_task(_end(service, server, failed, settings.grace_period_seconds))
     await server.serve(sockets=[listener])
     code = await ending
+    log.log(logging.ERROR if code else logging.INFO, "stopped", extra={"exit_code": code})
     if not service.worker.stop(timeout=1):
         _leave(code)
     return code
@@ -102,10 +110,11 @@ async def _end(service: Service, server: _Server, failed: asyncio.Event, grace: 
             return ExitCode.CONFIGURATION
         log.error("the model thread has failed", exc_info=failure)
         return CRASHED
-    unanswered = await service.drain(grace)
+    given_up = await service.drain(grace)
     server.should_exit = True
-    log.log(logging.ERROR if unanswered else logging.INFO, "stopped", extra={"unanswered": unanswered})
-    return UNANSWERED if unanswered else ExitCode.SUCCEEDED
+    if given_up:
+        log.error("the grace period is over", extra={"given_up": given_up})
+    return GIVEN_UP if given_up else ExitCode.SUCCEEDED
 
 
 def _leave(code: int) -> None:

@@ -37,7 +37,7 @@ class Service:
             max_batch_tokens=settings.max_batch_tokens,
             metrics=self.metrics,
         )
-        self._accepted = 0
+        self._unanswered = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -54,12 +54,13 @@ class Service:
         return loaded
 
     async def drain(self, seconds: float) -> int:
-        """Takes no more requests and waits for those accepted; returns how many are still unanswered."""
+        """Takes no more requests and waits for those accepted; returns how many had to be given up."""
         self.worker.drain()
         try:
             await asyncio.wait_for(self._idle.wait(), seconds)
         except TimeoutError:
-            return self._accepted
+            self.worker.abandon()
+            return self._unanswered
         return 0
 
     async def receive(self, request: Request, media_type: str) -> LogprobsRequest:
@@ -131,6 +132,8 @@ class Service:
             )
         except ScoringError as error:
             raise ApiError(500, str(error)) from None
+        except NotServingError as error:  # the grace period has passed
+            raise not_serving(error.state) from None
         finally:
             gone.cancel()
             self.worker.cancel(task)
@@ -138,13 +141,15 @@ class Service:
     @asynccontextmanager
     async def _counted(self) -> AsyncIterator[None]:
         """Counts the request as accepted until its answer is made."""
-        self._accepted += 1
+        self._unanswered += 1
+        self.metrics.open_requests.set(self._unanswered)
         self._idle.clear()
         try:
             yield
         finally:
-            self._accepted -= 1
-            if not self._accepted:
+            self._unanswered -= 1
+            self.metrics.open_requests.set(self._unanswered)
+            if not self._unanswered:
                 self._idle.set()
 
 

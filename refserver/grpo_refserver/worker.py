@@ -121,6 +121,10 @@ class Worker:
             if self.state is not State.FAILED:
                 self._become(State.DRAINING)
 
+    def abandon(self) -> None:
+        """Gives up every task that is not answered yet: their futures raise NotServingError."""
+        self._close(list(self._open), NotServingError(self.state))
+
     def stop(self, timeout: float) -> bool:
         """Ends the thread after the batch that runs; returns whether it ended in time."""
         with self._changed:
@@ -130,12 +134,12 @@ class Worker:
         return not self._thread.is_alive()
 
     def submit(self, task: Task) -> Future[CompletionLogprobs]:
-        """Queues a task. Raises NotServingError or QueueFullError; the future may raise ScoringError."""
+        """Queues a task. Raises NotServingError or QueueFullError; the future ScoringError or NotServingError."""
         with self._changed:
             if self.state is not State.READY:
                 raise NotServingError(self.state)
             waiting = self._batcher.waiting_tokens
-            if waiting + task.tokens > self._max_queued_tokens:
+            if waiting + task.waiting_tokens > self._max_queued_tokens:
                 raise QueueFullError(waiting, self._retry_after(waiting))
             opened = _Open.of(task)
             self._open[task] = opened

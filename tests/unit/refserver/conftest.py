@@ -1,0 +1,206 @@
+"""A tiny model on disk, a reference server in a thread, and clients that speak real HTTP to it."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+import transformers
+import uvicorn
+from grpo_refserver.app import create_app
+from grpo_refserver.auth import TokenFile
+from grpo_refserver.service import Service
+from grpo_refserver.settings import Settings
+from grpo_refserver.worker import State
+from grpo_scoring.groups import Group
+from grpo_scoring.wire import SAFETENSORS, LogprobsRequest, decode_answer, encode_request
+
+torch.set_num_threads(1)
+
+VOCABULARY, POSITIONS = 320, 256
+WAIT = 120.0
+"""Limit of every wait: far above what is needed, so that a busy machine fails nothing."""
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random fp32 Llama of 2 layers with a word tokenizer."""
+    from tokenizers import Tokenizer, models
+
+    path = tmp_path_factory.mktemp("reference") / "tiny"
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=POSITIONS,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(4)
+    model.save_pretrained(path)
+    words = {f"w{index}": index for index in range(VOCABULARY)}
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0"))
+    ).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def model(model_path: Path) -> Any:
+    return transformers.AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+
+
+class Gate:
+    """Holds the model before its next forward, until it is opened."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self.reached = threading.Event()
+
+    def __call__(self, *_: object) -> None:
+        self.reached.set()
+        assert self._open.wait(WAIT), "nobody opened the gate"
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class Client(httpx.Client):
+    """HTTP to one server, with the wire format."""
+
+    def score(self, groups: list[Group], media_type: str = SAFETENSORS, **fields: Any) -> httpx.Response:
+        body = encode_request(LogprobsRequest(groups, **fields), media_type)
+        return self.post("/v1/logprobs", content=body, headers={"Content-Type": media_type})
+
+    def logprobs(self, groups: list[Group], media_type: str = SAFETENSORS, **fields: Any) -> np.ndarray:
+        response = self.score(groups, media_type, **fields)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"] == media_type
+        return decode_answer(response.content, media_type, groups).logprobs
+
+    def metric(self, name: str) -> float:
+        lines = [line.rsplit(" ", 1) for line in self.get("/metrics").text.splitlines()]
+        return sum(float(value) for key, value in lines if key == name or key.startswith(name + "{"))
+
+
+def connect_to(port: int, **headers: str) -> Client:
+    return Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=WAIT)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition."""
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
+        time.sleep(0.01)
+
+
+class Running:
+    """A server that listens."""
+
+    def __init__(self, service: Service, port: int) -> None:
+        self.service = service
+        self.port = port
+
+    def client(self, **headers: str) -> Client:
+        return connect_to(self.port, **headers)
+
+    def hold(self) -> Gate:
+        """Closes a gate before the model."""
+        gate = Gate()
+        self.service.worker.loaded.model.model.register_forward_pre_hook(gate)
+        return gate
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        wait_until(condition)
+
+
+@contextmanager
+def serve(settings: Settings, *, load: Callable[[], Any] | None, token: TokenFile | None) -> Iterator[Running]:
+    """Runs the app on a free port in a thread of its own."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    started: list[tuple[Service, uvicorn.Server]] = []
+    begun = threading.Event()
+
+    async def run() -> None:
+        service = Service(settings)
+        if load is not None:
+            service.worker._load = load
+        server = uvicorn.Server(
+            uvicorn.Config(create_app(service, token), log_config=None, lifespan="off", timeout_graceful_shutdown=5)
+        )
+        service.worker.start()
+        started.append((service, server))
+        begun.set()
+        await server.serve(sockets=[listener])
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    assert begun.wait(WAIT)
+    service, server = started[0]
+    try:
+        yield Running(service, listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(WAIT)
+        assert service.worker.stop(WAIT)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def start(model_path: Path) -> Iterator[Callable[..., Running]]:
+    """Starts servers on the tiny model: ``start(max_batch_tokens=64)``; waits until they are ready."""
+    with ExitStack() as stack:
+
+        def make(
+            *,
+            load: Callable[[], Any] | None = None,
+            token: TokenFile | None = None,
+            ready: bool = True,
+            **settings: Any,
+        ) -> Running:
+            server = stack.enter_context(serve(Settings(model=str(model_path), **settings), load=load, token=token))
+            if ready:
+                server.until(lambda: server.service.state is not State.LOADING)
+                assert server.service.state is State.READY, server.service.worker.failure
+            return server
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def connect() -> Callable[..., Client]:
+    return connect_to
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], bool]], None]:
+    return wait_until
+
+
+@pytest.fixture(scope="session")
+def make_groups() -> Callable[..., list[Group]]:
+    def make(*shape: tuple[int, list[int]], seed: int = 0) -> list[Group]:
+        """Random groups: for each, the prompt's length and its completions' lengths."""
+        random = np.random.default_rng(seed)
+
+        def ids(length: int) -> np.ndarray:
+            return random.integers(0, VOCABULARY, length)
+
+        return [Group.of(ids(prompt), [ids(length) for length in lengths]) for prompt, lengths in shape]
+
+    return make

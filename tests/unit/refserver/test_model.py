@@ -1,0 +1,54 @@
+import shutil
+
+import pytest
+import torch
+import transformers
+from grpo_refserver.model import load
+from grpo_refserver.settings import ConfigurationError, Settings
+from grpo_scoring.tokenizer_hash import tokenizer_hash
+
+
+def test_what_is_loaded_is_known(model_path):
+    loaded = load(Settings(model=str(model_path), model_version="step-7", device="cpu"))
+    assert (loaded.name, loaded.version) == (str(model_path), "step-7")
+    assert (loaded.vocab_size, loaded.max_sequence_length) == (320, 256)
+    assert (loaded.dtype, loaded.device, loaded.head_chunk_tokens) == ("float32", "cpu", 128)
+    assert loaded.tokenizer_hash == tokenizer_hash(transformers.AutoTokenizer.from_pretrained(model_path))
+    assert not loaded.model.training
+    assert not any(parameter.requires_grad for parameter in loaded.model.parameters())
+
+
+def test_dtype_and_attention_are_as_asked(model_path):
+    loaded = load(
+        Settings(model=str(model_path), dtype="bfloat16", attn_implementation="eager", max_sequence_length=100)
+    )
+    assert (loaded.dtype, loaded.max_sequence_length) == ("bfloat16", 100)
+    assert loaded.model.config._attn_implementation == "eager"
+
+
+def test_a_folder_without_tokenizer_serves_with_a_warning(model_path, tmp_path, caplog):
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(model_path / name, tmp_path)
+    assert load(Settings(model=str(tmp_path))).tokenizer_hash is None
+    assert "no tokenizer" in caplog.text
+
+
+def test_a_truncated_or_broken_model_is_refused(model_path, tmp_path):
+    shutil.copy(model_path / "config.json", tmp_path)
+    weights = (model_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(ConfigurationError, match="cannot be loaded"):
+        load(Settings(model=str(tmp_path)))
+    model = transformers.AutoModelForCausalLM.from_pretrained(model_path)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(float("nan"))
+    model.save_pretrained(tmp_path / "nan")
+    with pytest.raises(ConfigurationError, match="not finite"):
+        load(Settings(model=str(tmp_path / "nan")))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_the_first_one_is_taken_and_a_batch_too_large_is_refused(model_path):
+    assert load(Settings(model=str(model_path))).device == "cuda:0"
+    with pytest.raises(ConfigurationError, match="--max-batch-tokens"):
+        load(Settings(model=str(model_path), max_batch_tokens=2**34))
