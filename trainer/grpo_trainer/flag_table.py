@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union
 
 from grpo_api.v1alpha1 import Generation, Optimization, Spec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
@@ -52,7 +52,7 @@ RENAMED: dict[str, str] = {
 NOT_FLAGS = {"generation.engine", "generation.mode", "generation.max_staleness"}
 """Fields whose only supported value is the default; TRL's `use_vllm` is handled by `flags`."""
 
-OWN_NAMES = {"generation": Generation, "optimization": Optimization}
+OWN_NAMES: dict[str, type[BaseModel]] = {"generation": Generation, "optimization": Optimization}
 """Groups whose fields already have TRL's names: each scalar field is a flag."""
 
 
@@ -122,19 +122,20 @@ def read_value(name: str, field: FieldInfo, value: Any) -> Any:
     Raises:
         ConfigurationError: it is not one, or out of the field's range; the message begins with `name`.
     """
+    # "": Annotated takes no empty list of metadata, and pydantic passes over text.
+    annotation: Any = typing.Annotated[field.annotation, "", *field.metadata]
     try:
-        # "": Annotated takes no empty list of metadata, and pydantic passes over text.
-        return TypeAdapter(typing.Annotated[field.annotation, "", *field.metadata]).validate_python(value)
+        return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
         raise ConfigurationError(name, f"{error.errors()[0]['msg']}, got {value!r}") from error
 
 
 def _field(path: str) -> FieldInfo:
-    model: Any = Spec
+    model: type[BaseModel] = Spec
     *parents, leaf = path.split(".")
     for parent in parents:
-        model = model.model_fields[parent].annotation
-    return typing.cast("FieldInfo", model.model_fields[leaf])
+        model = typing.cast("type[BaseModel]", model.model_fields[parent].annotation)
+    return model.model_fields[leaf]
 
 
 def _is_scalar(field: FieldInfo) -> bool:

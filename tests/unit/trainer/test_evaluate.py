@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from grpo_trainer.evaluate import Evaluator, main
-from grpo_trainer.prompts import Prompt
+from grpo_trainer.evaluate import main
 
-from tests.unit.trainer.tiny_model import make_tokenizer, save_tiny_model
+from tests.unit.trainer.tiny_model import save_tiny_model
 
 REWARDS = """
 def is_a(completions, answer, **kwargs):
@@ -54,7 +52,7 @@ def run(folder: Path, *argv: str, model: str = "model") -> dict[str, Any]:
 
 
 def test_report_and_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = run(folder, "--reward", "judge:length", "--reward", "judge:odd_only", "--samples", "3")
+    report = run(folder, "--reward", "judge:length", "--reward", "judge:odd_only", "--num-generations", "3")
     assert report["prompts"] == 11
     assert report["greedy"] == report["results"]["greedy"]["rewards"]["length"]
     assert report["greedy"] == report["results"]["greedy"]["mean_length"]
@@ -67,32 +65,12 @@ def test_report_and_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert out.count("\n") == 6
 
 
-def test_greedy_does_not_depend_on_batches_and_padding(folder: Path) -> None:
-    """The same completions one by one without padding, by plain argmax."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model = AutoModelForCausalLM.from_pretrained(folder / "model").eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    prompts = [Prompt(i, text, tokenizer(text)["input_ids"], {}) for i, text in enumerate(("hello", "a", "bcd"))]
-    expected = []
-    for prompt in prompts:
-        ids = list(prompt.prompt_ids)
-        for _ in range(6):
-            with torch.no_grad():
-                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-            if ids[-1] == tokenizer.eos_token_id:
-                break
-        expected.append(ids[len(prompt.prompt_ids) :])
-    evaluator = Evaluator(model, tokenizer, prompts, None, max_completion_length=6, batch_size=2)  # type: ignore[arg-type]
-    assert evaluator._generate(1, do_sample=False) == expected
-
-
 def test_sampling_is_by_the_seed_and_ignores_the_folders_own_settings(folder: Path) -> None:
     from transformers import GenerationConfig
 
     # With top_k 1 from the folder, sampling would be greedy.
     GenerationConfig(do_sample=True, top_k=1, eos_token_id=2, pad_token_id=0).save_pretrained(folder / "model")
-    argv = ("--reward", "judge:first_id", "--samples", "4")
+    argv = ("--reward", "judge:first_id", "--num-generations", "4")
     one, same, other = (run(folder, *argv, "--seed", seed)["results"] for seed in ("1", "1", "2"))
     assert one == same
     assert one["sampled"]["rewards"] != other["sampled"]["rewards"]
@@ -101,10 +79,20 @@ def test_sampling_is_by_the_seed_and_ignores_the_folders_own_settings(folder: Pa
 
 
 def test_chat_models_get_messages(folder: Path) -> None:
-    report = run(folder, "--reward", "judge:chat", "--system-prompt", "be brief", "--samples", "0", model="chat-model")
+    report = run(
+        folder, "--reward", "judge:chat", "--system-prompt", "be brief", "--num-generations", "0", model="chat-model"
+    )
     assert report["greedy"] == 1.0
     assert report["sampled"] is None
     assert set(report["results"]) == {"greedy"}
+
+
+def test_samples_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(folder, "--reward", "judge:length", "--samples", "2", "--num-generations", "3", "--limit", "5")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("'x")] == ["'x'", "'xx'"]
+    assert sum(line.startswith("  greedy   ") for line in lines) == 2
+    assert sum(line.startswith("  sampled  ") for line in lines) == 6
 
 
 def test_limit_split_and_prompt_length(folder: Path) -> None:
@@ -138,7 +126,3 @@ def test_errors(folder: Path, argv: list[str], code: int, message: str, capsys: 
     rest = [word for name, value in defaults.items() if name not in argv for word in (name, value)]
     assert main([*argv, *rest, "--max-completion-length", "2"]) == code
     assert capsys.readouterr().err.splitlines()[-1].startswith(message)
-
-
-def test_tokenizer_of_the_tests_has_one_token_per_byte() -> None:
-    assert len(make_tokenizer()("abc")["input_ids"]) == 3

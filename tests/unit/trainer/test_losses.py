@@ -156,6 +156,16 @@ def test_each_clip_acts_in_the_batches_compared(level: str) -> None:
     assert bounded.loss != unbounded.loss
 
 
+def test_smallest_share_leaves_out_sequences_without_tokens() -> None:
+    """A masked sequence has no share; as a 0 it would be the smallest."""
+    batch = make_batch(0)
+    batch.old_logps = batch.logps.detach() + 1.0  # every ratio is clipped from below
+    batch.advantages = -batch.advantages.abs()
+    ours, _, theirs, _ = both(batch, loss_type="grpo")
+    assert batch.mask.sum(1).min() == 0
+    assert float(ours.statistics.minima["clip_ratio/low_min"]) == theirs.metrics["clip_ratio/low_min"] == 1.0
+
+
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_micro_batches_add_up_to_the_whole_batch(loss_type: str) -> None:
     """Accumulated gradients of a split batch are those of the batch in one piece (bnpo averages per micro-batch)."""
