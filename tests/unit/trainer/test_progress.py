@@ -48,5 +48,5 @@ def test_a_port_in_use_is_named() -> None:
     with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as other:
         other.bind(("::" if socket.has_dualstack_ipv6() else "", 0))
         other.listen()
-        with pytest.raises(ConfigurationError, match="^GRPO_PROGRESS_PORT: port "):
+        with pytest.raises(ConfigurationError, match=r"^GRPO_PROGRESS_PORT: port "):
             ProgressServer(ProgressBoard(0), other.getsockname()[1])

@@ -1,0 +1,238 @@
+"""The reference client against a real HTTP server that answers as each test scripts it.
+
+The server is a stand-in, because a real reference server cannot be made to fail in these ways on demand; the real one
+is used in tests/integration/trainer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from grpo_scoring.groups import Group, completion_offsets
+from grpo_scoring.problem import Problem, encode_problem
+from grpo_scoring.wire import SAFETENSORS, LogprobsAnswer, decode_request, encode_answer
+from grpo_trainer.errors import ConfigurationError
+from grpo_trainer.interruptions import ReferenceLost
+from grpo_trainer.reference import ReferenceClient, backoff, group_rows, retry_after, split_requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROMPTS = [[1, 2], [1, 2], [3], [3]]
+COMPLETIONS = [[4, 5, 6], [7], [8, 9], [1]]
+
+Answer = tuple[int, dict[str, str], bytes] | None
+"""Status, headers, body; None breaks the connection off."""
+
+
+@dataclass
+class Scripted:
+    """A server that answers in turn, and rightly once the script is over."""
+
+    script: list[Answer] = field(default_factory=list)
+    requests: list[list[Group]] = field(default_factory=list)
+    deadlines: list[float] = field(default_factory=list)
+    tokens: list[str | None] = field(default_factory=list)
+    url: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def problem(status: int, detail: str, **headers: str) -> Answer:
+    return status, headers, encode_problem(Problem(status, detail))
+
+
+@contextmanager
+def serving(server: Scripted) -> Iterator[Scripted]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            request = decode_request(body, self.headers["Content-Type"])
+            groups = list(request.groups)
+            with server.lock:
+                server.requests.append(groups)
+                server.deadlines.append(request.deadline_seconds or 0)
+                server.tokens.append(self.headers["Authorization"])
+                answer = server.script.pop(0) if server.script else _right(groups)
+            if answer is None:
+                self.connection.close()
+                return
+            status, headers, content = answer
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    server.url = f"http://127.0.0.1:{http.server_address[1]}"
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+
+
+def _right(groups: list[Group]) -> Answer:
+    """As log-probability of each token: minus its id."""
+    ids = np.concatenate([completion for group in groups for completion in group.completions])
+    answer = LogprobsAnswer(-ids.astype(np.float32), completion_offsets(groups), "tiny", "base")
+    return 200, {"Content-Type": SAFETENSORS}, encode_answer(answer, groups, SAFETENSORS)
+
+
+def score(server: Scripted, timeout: float = 20.0, **options: int) -> list[list[float]]:
+    client = ReferenceClient(
+        server.url, token="secret", temperature=1.0, timeout_seconds=timeout, use_proxies=False, **options
+    )
+    try:
+        return [row.tolist() for row in client.submit(PROMPTS, COMPLETIONS).result()]
+    finally:
+        client.close()
+
+
+RIGHT = [[-4, -5, -6], [-7], [-8, -9], [-1]]
+
+
+def test_rows_go_as_groups_and_come_back_in_order() -> None:
+    with serving(Scripted()) as server:
+        assert score(server) == RIGHT
+    (groups,) = server.requests
+    assert groups == [Group.of([1, 2], [[4, 5, 6], [7]]), Group.of([3], [[8, 9], [1]])]
+    assert server.tokens == ["Bearer secret"]
+    assert 0 < server.deadlines[0] <= 20
+
+
+def test_large_batches_are_cut() -> None:
+    with serving(Scripted()) as server:
+        assert score(server, max_request_tokens=5) == RIGHT
+    assert len(server.requests) == 3
+    assert all(sum(group.tokens for group in groups) <= 5 for groups in server.requests)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [None],
+        [None, None, None, None, None, None],
+        [problem(503, "loading"), problem(503, "loading", Retry_After="0")],
+        [problem(429, "queue full", Retry_After="0")] * 6,
+        [problem(500, "out of memory"), problem(502, "bad gateway"), (504, {}, b"<html>")],
+    ],
+    ids=["connection", "connections", "503", "429", "failures"],
+)
+def test_what_passes_is_tried_again(script: list[Answer]) -> None:
+    count = len(script)
+    with serving(Scripted(script=list(script))) as server:
+        assert score(server, timeout=60) == RIGHT
+    assert len(server.requests) == count + 1
+    assert server.deadlines == sorted(server.deadlines, reverse=True), "one deadline over all tries"
+
+
+def test_retry_after_is_kept_to() -> None:
+    with serving(Scripted(script=[problem(503, "loading", Retry_After="1")])) as server:
+        started = time.monotonic()
+        assert score(server) == RIGHT
+    assert time.monotonic() - started >= 1.0
+
+
+def test_a_server_that_stays_busy_is_lost_at_the_deadline() -> None:
+    with serving(Scripted(script=[problem(429, "queue full", Retry_After="0")] * 10000)) as server:
+        with pytest.raises(ReferenceLost, match=r"requestTimeoutSeconds 0\.5 .*HTTP 429: queue full"):
+            score(server, timeout=0.5)
+        assert len(server.requests) > 1
+
+
+def test_a_server_that_keeps_failing_is_lost_before_the_deadline() -> None:
+    with (
+        serving(Scripted(script=[problem(500, "CUDA error")] * 10)) as server,
+        pytest.raises(ReferenceLost, match="4 tries, the last: HTTP 500: CUDA error"),
+    ):
+        score(server, timeout=600)
+
+
+def test_a_server_that_is_not_there_is_lost() -> None:
+    with serving(Scripted()) as server:
+        pass
+    with pytest.raises(ReferenceLost, match="ConnectError"):
+        score(server, timeout=0.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "field"),
+    [
+        (problem(401, "no such token"), "GRPO_TOKEN_FILE"),
+        (problem(422, "token id 999 is not below 272"), "reference"),
+        (problem(413, "too large"), "reference"),
+        (problem(400, "does not decode"), "reference"),
+        ((200, {"Content-Type": "text/html"}, b"<html>"), "REF_MODEL_URL"),
+        ((200, {"Content-Type": SAFETENSORS}, b"junk"), "REF_MODEL_URL"),
+    ],
+)
+def test_a_refusal_is_permanent(answer: Answer, field: str) -> None:
+    with serving(Scripted(script=[answer] * 9)) as server:
+        with pytest.raises(ConfigurationError, match=f"^{field}: "):
+            score(server, timeout=600)
+        assert len(server.requests) == 1
+
+
+def test_closing_breaks_off_the_wait() -> None:
+    with serving(Scripted(script=[problem(503, "loading", Retry_After="500")] * 9)) as server:
+        client = ReferenceClient(server.url, token=None, temperature=1.0, timeout_seconds=600, use_proxies=False)
+        pending = client.submit(PROMPTS, COMPLETIONS)
+        _until(lambda: bool(server.requests))
+        client.close()
+        with pytest.raises(ReferenceLost):
+            pending.result()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.lists(st.integers(0, 5), min_size=1, max_size=5)), min_size=1, max_size=6),
+    st.one_of(st.none(), st.integers(1, 20)),
+)
+def test_cutting_loses_nothing_and_keeps_the_order(sizes: list[tuple[int, list[int]]], limit: int | None) -> None:
+    groups = [Group.of([1] * prompt, [[2] * length for length in lengths]) for prompt, lengths in sizes]
+    requests = split_requests(groups, limit)
+    assert all(request for request in requests)
+    flat = [
+        (group.prompt.size, completion.size)
+        for request in requests
+        for group in request
+        for completion in group.completions
+    ]
+    assert flat == [(prompt, length) for prompt, lengths in sizes for length in lengths]
+    if limit is not None:
+        for request in requests:
+            alone = len(request) == 1 and len(request[0].completions) == 1
+            assert alone or sum(group.tokens for group in request) <= limit
+
+
+def test_only_neighbours_are_grouped() -> None:
+    groups = group_rows([[1], [2], [1]], [[3], [4], [5]])
+    assert groups == [Group.of([1], [[3]]), Group.of([2], [[4]]), Group.of([1], [[5]])]
+
+
+def test_waits() -> None:
+    assert retry_after(None) is None
+    assert retry_after("2") == 2
+    assert retry_after("soon") is None
+    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert all(backoff(attempt) <= 15 for attempt in range(20))
+    assert backoff(0) <= 0.25
