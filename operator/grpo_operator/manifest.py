@@ -85,7 +85,7 @@ def dump(objects: Sequence[Mapping[str, Any]]) -> str:
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # declared None: keep the order
-    writer.width = 120
+    writer.width = 4096  # no folding: a path stays one word
     text = StringIO()
     writer.dump_all(objects, text)
     return text.getvalue()

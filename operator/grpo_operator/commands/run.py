@@ -77,10 +77,10 @@ def command(file: str, output: Path, reward_paths: tuple[Path, ...], resume: str
     for field in unused(job):
         console.print(f"not used in a local run: spec.{field}", style="dim")
     console.print(f"files: {files.folder}")
-    runner = Runner(job, files, adapter, watch=lambda *_: None)
+    display = Display(console)
+    runner = Runner(job, files, adapter, watch=display, say=console.print)
     try:
-        with Display(console) as display:
-            runner.watch = display
+        with display:
             runner.run()
     except RunInterruptedError as signal:
         console.print(f"ended by {signal}; go on with: grpo run {file} --output {output} --resume {files.folder.name}")

@@ -1,6 +1,5 @@
 """`grpo run`: the reconcile loop over local processes, from a manifest to its end."""
 
-import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,9 @@ LIMITS = Limits(backoff=5, backoff_max=60, gone=30, recheck=5, progress=1)
 TICK = 0.2
 """Seconds between two looks."""
 
+_MARGIN = 15.0
+"""Seconds beyond the grace period, for the reference server to end after the trainer."""
+
 Watcher = Callable[[GRPOJob, Observed, tuple[Event, ...]], None]
 """Is told, at every look, the job with its status, what was observed, and the events since the last look."""
 
@@ -43,6 +45,8 @@ class Runner:
     files: RunFiles
     adapter: LocalAdapter
     watch: Watcher
+    say: Callable[[str], None]
+    """Is told in a sentence what an early end waits for."""
     limits: Limits = LIMITS
 
     def run(self) -> Status:
@@ -74,14 +78,17 @@ class Runner:
         self.watch(self.job, observed, made.events)
 
     def _end_early(self) -> None:
-        """Let the trainer save. A second signal kills at once: the default handlers are back by now."""
+        """Let the trainer save; a second signal kills at once."""
         grace = float(self.job.spec.trainer.termination_grace_period_seconds)
         with _signals_raise():
             try:
                 self.adapter.end()
-                self.adapter.wait_for_end(grace + 15)
+                if self.adapter.live:
+                    self.say(f"the trainer has {grace:.0f} s to save a checkpoint; Ctrl-C again ends it at once")
+                if not self.adapter.wait_for_end(grace + _MARGIN):
+                    self.say("time is up: what still runs is killed")
             except RunInterruptedError:
-                logging.getLogger(__name__).warning("killing what is left")
+                self.say("what still runs is killed")
 
 
 @contextmanager
