@@ -5,18 +5,15 @@ expressions that stand in the CRD.
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, get_args
 
-import cel
-from grpo_api.v1alpha1 import GRPOJob, Model, Rule
+from grpo_api.rules import Location, broken_rules
+from grpo_api.v1alpha1 import GRPOJob, Model
 from pydantic import ValidationError
 
 from grpo_operator.manifest import Manifest
-
-Location = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def check(data: dict[str, Any]) -> tuple[GRPOJob | None, list[Problem]]:
         job = GRPOJob.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
         return None, [_of_field(entry) for entry in error.errors()]
-    return job, list(_of_rules(job, ()))
+    return job, [Problem(location, rule.message) for location, rule in broken_rules(job)]
 
 
 def _of_field(entry: Any) -> Problem:
@@ -110,26 +107,3 @@ def _model_in(annotation: Any) -> type[Model] | None:
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return annotation
     return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
-
-
-def _of_rules(model: Model, location: Location) -> Iterator[Problem]:
-    """Evaluate the rules of a model and of all models in it."""
-    if model.rules:
-        # What the API server evaluates them on: defaults filled in, absent fields left out.
-        this = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-        for rule in model.rules:
-            if not _compiled(rule).execute({"self": this}):
-                yield Problem(location, rule.message)
-    for name, field in type(model).model_fields.items():
-        value, here = getattr(model, name), (*location, field.alias or name)
-        if isinstance(value, Model):
-            yield from _of_rules(value, here)
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                if isinstance(item, Model):
-                    yield from _of_rules(item, (*here, index))
-
-
-@cache
-def _compiled(rule: Rule) -> Any:
-    return cel.compile(rule.cel)

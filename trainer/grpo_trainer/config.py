@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_api import env
+from grpo_api.rules import broken_rules
 from grpo_api.v1alpha1 import Spec
 from pydantic import ValidationError
 
@@ -70,14 +71,21 @@ def parse_spec(content: Mapping[str, Any]) -> Spec:
     """Check a spec against the API's models.
 
     Raises:
-        ConfigurationError: naming the first wrong field, as a path below the spec.
+        ConfigurationError: naming the first wrong field, as a path below the spec, or with a rule's sentence.
     """
     try:
-        return Spec.model_validate(content)
+        spec = Spec.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        field_path = ".".join(str(part) for part in first["loc"]) or "spec"
-        raise ConfigurationError(field_path, first["msg"]) from error
+        raise ConfigurationError(_dotted(first["loc"]), first["msg"]) from error
+    # The API server's rules too: under torchrun or Slurm no API server has seen the spec.
+    for location, rule in broken_rules(spec):
+        raise ConfigurationError(_dotted(location), rule.message)
+    return spec
+
+
+def _dotted(location: tuple[str | int, ...]) -> str:
+    return ".".join(map(str, location)) or "spec"
 
 
 def load(job: Job, environ: Mapping[str, str]) -> Settings:

@@ -252,6 +252,23 @@ def test_errors_name_the_flag(argv: list[str], message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--num_generations", "3"], "must be divisible by generation.numGenerations"),
+        (["--num_generations", "1"], "generation.numGenerations must be at least 2"),
+        (["--use_vllm"], "generation.engine vllm is not supported in this version: use engine transformers"),
+        (["--report_to", "wandb"], "logging.reportTo wandb is not supported in this version"),
+        (["--zero_stage", "2", "--ds3_gather_for_generation"], "has no effect below ZeRO stage 3"),
+        (["--beta", "0", "--ref_model_url", "http://ref:8000"], "reference.url has no effect with optimization.beta 0"),
+    ],
+)
+def test_the_rules_of_the_api_hold_without_an_api_server(argv: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        spec(*argv)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("learning_rte: 1", "learning_rte: is not a flag of this trainer: did you mean learning_rate?"),
