@@ -100,7 +100,10 @@ def choose_gather(wanted: bool | None, policy: Policy, rows: int, tokens: int, c
     Raises:
         AgreedFault: a gather is asked for and cannot fit on some rank.
     """
-    if not policy.is_sharded or wanted is False:
+    if not policy.is_sharded:
+        return False
+    if wanted is False:
+        _tell_layered(communicator)
         return False
     mine = estimate(policy, rows, tokens, communicator.ranks.local_world_size)
     logger.info("rank %d: %s", communicator.rank, mine)
@@ -116,9 +119,19 @@ def choose_gather(wanted: bool | None, policy: Policy, rows: int, tokens: int, c
 
     communicator.agree(check)
     choice = not communicator.any(not mine.fits)
-    if wanted is None and communicator.is_main:
-        logger.info("generation gathers %s", "the whole model once per batch" if choice else "layer by layer")
+    if not choice:
+        _tell_layered(communicator)
+    if choice and communicator.is_main:
+        logger.info("generation gathers the whole model once per generation batch")
     return choice
+
+
+def _tell_layered(communicator: Communicator) -> None:
+    if communicator.is_main:
+        logger.info(
+            "generation gathers layer by layer: every token moves the whole model over the network, so a batch may take "
+            "several times as long as with generation.ds3GatherForGeneration true"
+        )
 
 
 def free_host_memory() -> int:

@@ -23,6 +23,7 @@ from grpo_api.exit_codes import ExitCode
 from grpo_api.layout import LOGS
 from grpo_api.progress import Termination
 
+from grpo_trainer import flags
 from grpo_trainer.config import check_world_size, read_job
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.ranks import Ranks
@@ -40,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the ranks of this pod; return the exit code of the one that explains the end."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s launcher: %(message)s", stream=sys.stderr)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(arguments):
+        flags.make_parser().print_help()
+        return 0
     log = os.environ.get(env.GRPO_TERMINATION_LOG)
     termination_log = Path(log) if log else None
     try:
@@ -136,7 +140,18 @@ def _environment(ranks: Ranks, termination_log: Path) -> dict[str, str]:
         **ranks.to_environ(),
         env.GRPO_TERMINATION_LOG: str(termination_log),  # one per rank: the launcher writes the pod's
         "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, usable_cpus() // ranks.local_world_size)),
     }
+
+
+def usable_cpus() -> int:
+    """CPUs that this container may use: torch would take all of the machine's, and be throttled."""
+    cpus = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()  # "max 100000" where there is no limit
+        return max(1, min(cpus, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return cpus
 
 
 def _open_log(environ: Mapping[str, str], first: Ranks) -> contextlib.AbstractContextManager[BinaryIO | None]:

@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         set_up_logging(rank)
         settings = read_settings(arguments)
         board = ProgressBoard(settings.attempt)
+        if settings.spec.hub.offline:
+            os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub's library is imported, below
         from grpo_trainer.train import train  # DeepSpeed takes seconds to import: wrong settings are told before
 
         termination = train(settings, board)
