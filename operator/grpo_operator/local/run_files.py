@@ -76,14 +76,12 @@ class RunFiles:
         if not self.token.exists():
             self.token.touch(mode=0o600)
             self.token.write_text(secrets.token_urlsafe(32))
-        self.config.write_text(environment.config_json(job))
+        _replace(self.config, environment.config_json(job))
 
     def save(self, job: GRPOJob) -> None:
         """Write the job with its status, as a whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self.job.with_suffix(".new")
-        draft.write_text(manifest.dump([job.to_manifest()]))
-        draft.replace(self.job)
+        _replace(self.job, manifest.dump([job.to_manifest()]))
 
     def load_status(self) -> Status:
         """Return the status that was saved last.
@@ -103,6 +101,13 @@ def read_termination(path: Path) -> Termination | None:
         return Termination.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all: a process may be reading it just now."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.write_text(text)
+    draft.replace(path)
 
 
 def _json(data: object) -> str:
