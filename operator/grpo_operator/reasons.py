@@ -80,7 +80,7 @@ QUOTA_EXCEEDED = _reason(
     "A ResourceQuota of the namespace leaves no room for a child.",
     "Raise the quota, lower the job's resources, or end other jobs: `kubectl describe quota`.",
 )
-POD_SECURITY = _reason(
+POD_SECURITY_VIOLATION = _reason(
     REFUSED,
     "PodSecurityViolation",
     "The namespace's Pod Security Standard refuses the pods.",
@@ -361,7 +361,7 @@ def refusal(status: int, message: str) -> Fault:
     if "exceeded quota" in text:
         return Fault(QUOTA_EXCEEDED, message)
     if "violates podsecurity" in text:
-        return Fault(POD_SECURITY, message)
+        return Fault(POD_SECURITY_VIOLATION, message)
     if "admission webhook" in text or "validatingadmissionpolicy" in text:
         return Fault(ADMISSION_DENIED, message)
     if status in (401, 403):
