@@ -46,10 +46,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [grpo.dev]
   resources: [grpojobs/status]
   verbs: [update]
-# Children are owned with blockOwnerDeletion, which some clusters allow only with this right.
-- apiGroups: [grpo.dev]
-  resources: [grpojobs/finalizers]
-  verbs: [update]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
@@ -71,7 +67,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # Its own token Secrets, and whether the ones that a job names exist. Not list or watch, which would show them all.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create, delete]
+  verbs: [get, create]
 - apiGroups: [""]
   resources: [events]
   verbs: [get, list, create, patch]

@@ -15,8 +15,8 @@ from grpo_operator.kubernetes.settings import Settings
 Entry = dict[str, Any]
 
 HUB_DIR = f"{places.CACHE_DIR}/huggingface"
-FS_GROUP = 1000
-"""Group that owns the volumes; spec.….pod.securityContext may set another."""
+FS_GROUP = 10001
+"""Group that owns the volumes, that of our images' user; spec.….pod.securityContext may set another."""
 
 
 def pod_template(
