@@ -141,8 +141,8 @@ def _reference_url(job: Job, environ: Mapping[str, str]) -> str | None:
 
 
 def _gather(spec: Spec, environ: Mapping[str, str]) -> bool | None:
-    ours = env.gather_flag(spec.generation.ds3_gather_for_generation)
-    text = _prefer(environ, env.DS3_GATHER_FOR_GENERATION, ours)
+    ours = spec.generation.ds3_gather_for_generation
+    text = _prefer(environ, env.DS3_GATHER_FOR_GENERATION, None if ours is None else env.gather_flag(ours))
     try:
         return env.parse_gather_flag(text or "auto")
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class Fault:
         if isinstance(error, PermanentError | Interruption):
             return cls(rank, error.exit_code, error.reason, str(error))
         if is_peer_loss(error):
-            text = " ".join(str(error).split())
+            text = re.sub(r"^\[\S+\] ", "", " ".join(str(error).split()))  # without the place in torch's source
             return cls(
                 rank, ExitCode.RETRY, PeerLost.reason, f"a peer of rank {rank} is gone or does not answer: {text}"
             )

@@ -129,8 +129,8 @@ def choose_gather(wanted: bool | None, policy: Policy, rows: int, tokens: int, c
 def _tell_layered(communicator: Communicator) -> None:
     if communicator.is_main:
         logger.info(
-            "generation gathers layer by layer: every token moves the whole model over the network, so a batch may take "
-            "several times as long as with generation.ds3GatherForGeneration true"
+            "generation gathers layer by layer: every token moves the whole model over the network, so a batch may "
+            "take several times as long as with generation.ds3GatherForGeneration true"
         )
 
 

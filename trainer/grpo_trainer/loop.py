@@ -10,9 +10,8 @@ are TRL 1.16's (`trl/trainer/grpo_trainer.py`, `_prepare_inputs`, `_compute_loss
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from grpo_api.v1alpha1 import Spec
@@ -49,7 +48,6 @@ class Window:
     statistics: list[LossStatistics] = field(default_factory=list)
     grad_norm: float = 0.0
     learning_rate: float = 0.0
-    started: float = field(default_factory=time.monotonic)
 
 
 class Loop:
@@ -81,15 +79,15 @@ class Loop:
         """Train from a state to the end; every call on every rank is a collective."""
         while state.step < self._total_steps:
             rollout, position = self._rollouts.make(state.position, state.batch, state.step, self._total_steps)
-            self._on_rollout(state, rollout)
-            step = state.step
-            for window in self._windows(rollout.batch, state.batch):
-                step += 1
-                self._on_step(TrainState(step, state.batch, state.tokens, state.position), window)
-                if step == self._total_steps:
-                    break
             tokens = int(self._communicator.sum(rollout.batch.attention_mask.sum()))
-            state = TrainState(step, state.batch + 1, state.tokens + tokens, position)
+            state = replace(state, tokens=state.tokens + tokens)
+            self._on_rollout(state, rollout)
+            for window in self._windows(rollout.batch, state.batch):
+                state = replace(state, step=state.step + 1)
+                self._on_step(state, window)
+                if state.step == self._total_steps:
+                    break
+            state = replace(state, batch=state.batch + 1, position=position)
             self._on_boundary(state)
         return state
 

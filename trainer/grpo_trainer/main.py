@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import torch
 from grpo_api import env
 from grpo_api.progress import Termination
 
@@ -26,7 +27,7 @@ from grpo_trainer.progress import ProgressBoard
 from grpo_trainer.ranks import Ranks
 from grpo_trainer.termination import write_termination
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("grpo_trainer.main")  # __name__ is __main__
 
 PEER_LOST_SECONDS = 5.0
 """How long a rank that only lost a peer waits before it ends, so that the cause's own end is seen first."""
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         board = ProgressBoard(settings.attempt)
         if settings.spec.hub.offline:
             os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub's library is imported, below
+        quieten_libraries()
         from grpo_trainer.train import train  # DeepSpeed takes seconds to import: wrong settings are told before
 
         termination = train(settings, board)
@@ -84,13 +86,19 @@ def set_up_logging(rank: int) -> None:
         force=True,
     )
     logging.getLogger("grpo_trainer").setLevel(logging.INFO)
-    # DeepSpeed calls collectives by names that torch has renamed: a warning for each call.
-    warnings.filterwarnings("ignore", message=".*torch.distributed.*is deprecated", category=FutureWarning)
-    if rank != 0:
-        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def quieten_libraries() -> None:
+    """Keep out of the log what the libraries say at every start; to be called before they are imported."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed warns where it has to find out
+    logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # DeepSpeed calls collectives by names that torch has renamed: a warning for each call.
+    warnings.filterwarnings("ignore", message=".*torch.distributed.*is deprecated", category=FutureWarning)
 
 
 def _explain(error: Exception, rank: int) -> Termination:

@@ -118,7 +118,9 @@ class ReferenceClient:
         attempt, failures, problem = 0, 0, "no answer"
         while True:
             left = deadline - time.monotonic()
-            if left <= 0 or failures >= MAX_FAILURES or self._closed.is_set():
+            if self._closed.is_set():
+                raise ReferenceLost(f"the client of the reference server {self._url} was closed")
+            if left <= 0 or failures >= MAX_FAILURES:
                 raise ReferenceLost(
                     f"the reference server {self._url} gave no log-probabilities within "
                     f"reference.requestTimeoutSeconds {self._timeout:g} ({attempt} tries, the last: {problem})"
@@ -138,7 +140,7 @@ class ReferenceClient:
                     failures += 1
                 else:
                     raise self._refused(response, problem)
-            if attempt == 0:
+            if attempt == 0 and not self._closed.is_set():
                 logger.warning("the reference server %s: %s; tried again for %.0f s", self._url, problem, left)
             delay = backoff(attempt) if wait is None else wait * random.uniform(1.0, 1.25)  # noqa: S311
             attempt += 1

@@ -94,7 +94,7 @@ class Report:
             "num_tokens": float(state.tokens),
             "step_time": seconds,
             "tokens_per_second": self._completion_tokens / self._steps_per_batch / seconds,
-            "epoch": state.batch / self._batches_per_epoch,
+            "epoch": state.step / (self._steps_per_batch * self._batches_per_epoch),
         } | loss_metrics(window.statistics, self._communicator.concatenate)
         self._averages.add(metrics)
         self._steps_here += 1

@@ -18,7 +18,7 @@ from grpo_trainer.rewards.errors import RewardError
         (RewardError("f", "exception", "ValueError: x"), 65, "RewardError"),
         (ReferenceLost("gone"), 75, "ReferenceLost"),
         (Superseded("a newer one"), 75, "Superseded"),
-        (RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1"), 75, "PeerLost"),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer"), 75, "PeerLost"),
         (dist.DistNetworkError("the client socket has timed out"), 75, "PeerLost"),
         (RuntimeError("shape mismatch"), 1, "Crashed"),
         (ZeroDivisionError("division by zero"), 1, "Crashed"),
@@ -27,7 +27,7 @@ from grpo_trainer.rewards.errors import RewardError
 def test_meaning(error: Exception, exit_code: int, reason: str) -> None:
     fault = Fault.of(error, rank=3)
     assert (fault.rank, fault.exit_code, fault.reason) == (3, exit_code, reason)
-    assert str(error) in fault.message
+    assert str(error).rpartition("] ")[2] in fault.message
     assert is_peer_loss(error) == (reason == "PeerLost")
 
 
