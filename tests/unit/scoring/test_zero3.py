@@ -13,7 +13,7 @@ import pytest
 RANK = Path(__file__).with_name("zero3_rank.py")
 
 
-def two_ranks(folder: Path, output: Path) -> dict:
+def two_ranks(output: Path, *folders: Path) -> list[dict]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = os.environ | {
@@ -26,7 +26,7 @@ def two_ranks(folder: Path, output: Path) -> dict:
     }
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(RANK), str(folder), str(output)],
+            [sys.executable, str(RANK), str(output), *map(str, folders)],
             env=environment | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -44,14 +44,16 @@ def two_ranks(folder: Path, output: Path) -> dict:
     return json.loads(output.read_text())
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2-tied"])
-def test_two_ranks_with_unequal_chunk_counts_equal_one_process_with_full_logits(make_model, tmp_path, family):
+def test_two_ranks_with_unequal_chunk_counts_equal_one_process_with_full_logits(make_model, tmp_path):
     pytest.importorskip("deepspeed")
-    make_model(family).save_pretrained(tmp_path / "model")
-    expected = runpy.run_path(str(RANK))["alone"](str(tmp_path / "model"))
-    got = two_ranks(tmp_path / "model", tmp_path / "sharded.json")
-    assert got["held"] <= 0.55
-    assert got["losses"] == pytest.approx(expected["losses"], abs=1e-5)
-    assert got["norms"] == pytest.approx(expected["norms"], rel=1e-5)
-    assert len(set(expected["losses"])) == 4
-    assert all(len(row) == 3 for step in got["tokens"] for row in step)
+    folders = [tmp_path / "untied", tmp_path / "tied"]
+    for family, folder in zip(["llama", "qwen2-tied"], folders, strict=True):
+        make_model(family).save_pretrained(folder)
+    alone = runpy.run_path(str(RANK))["alone"]
+    for folder, got in zip(folders, two_ranks(tmp_path / "ranks.json", *folders), strict=True):
+        expected = alone(str(folder))
+        assert got["held"] <= 0.55, folder.name
+        assert got["losses"] == pytest.approx(expected["losses"], abs=1e-6), folder.name
+        assert got["norms"] == pytest.approx(expected["norms"], rel=1e-5), folder.name
+        assert len(set(expected["losses"])) == 4
+        assert all(len(row) == 3 for step in got["tokens"] for row in step)

@@ -1,11 +1,10 @@
 """One rank of test_zero3.py: trains a tiny model for a few steps under ZeRO-3, or alone with full logits.
 
-Run as ``zero3_rank.py MODEL_DIR OUTPUT`` with torchrun's environment. Rank r has batch r of every step; ``alone`` has
-them all. Rank 0 writes losses, gradient norms and generated tokens as JSON.
+Run as ``zero3_rank.py OUTPUT MODEL_DIR...`` with torchrun's environment. Rank r has batch r of every step; ``alone``
+has them all. Rank 0 writes losses, gradient norms and generated tokens of each model as JSON.
 """
 
 import json
-import os
 import sys
 from datetime import timedelta
 
@@ -66,11 +65,8 @@ def alone(folder: str) -> dict[str, list[float]]:
 def sharded(folder: str) -> dict[str, list[float]]:
     """The same under ZeRO-3 through enable_scoring, with generation in between."""
     import deepspeed
-    import deepspeed.ops
     from transformers.integrations import HfDeepSpeedConfig
 
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # would be compiled
-    deepspeed.init_distributed(dist_backend="gloo", timeout=timedelta(seconds=60))
     config = {
         "train_micro_batch_size_per_gpu": 4,
         "steps_per_print": 10**9,
@@ -120,15 +116,25 @@ def sharded(folder: str) -> dict[str, list[float]]:
         losses.append(float(mean) / SHARES)
     held = sum(parameter.ds_tensor.numel() for parameter in model.parameters())
     whole = sum(parameter.ds_numel for parameter in model.parameters())
-    dist.barrier()
-    dist.destroy_process_group()
+    engine.destroy()
     del alive
     return {"losses": losses, "norms": norms, "tokens": tokens, "held": held / whole}
 
 
-if __name__ == "__main__":
+def main(output: str, *folders: str) -> None:
+    import deepspeed
+    import deepspeed.ops
+
     torch.set_num_threads(1)
-    result = sharded(sys.argv[1])
-    if os.environ["RANK"] == "0":
-        with open(sys.argv[2], "w") as file:
-            json.dump(result, file)
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # would be compiled
+    deepspeed.init_distributed(dist_backend="gloo", timeout=timedelta(seconds=60))
+    results = [sharded(folder) for folder in folders]
+    if dist.get_rank() == 0:
+        with open(output, "w") as file:
+            json.dump(results, file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
