@@ -69,6 +69,8 @@ def _progress(
     trainer's last words, since rank 0 may be gone before it is asked again.
     """
     old = job.status.progress
+    if finished.is_finished(job.status):
+        return old
     told = observed.progress
     new = old
     if told is not None and told.attempt == decision.ledger.attempt and decision.phase != "Suspended":
@@ -77,7 +79,7 @@ def _progress(
         last = told.total_steps is not None and told.step >= told.total_steps and (old is None or old.step < told.step)
         if (age >= limits.progress or last) and (old is None or not _same(old, fresh)):
             new = fresh
-    if decision.phase == "Succeeded" and not finished.is_finished(job.status) and current is not None:
+    if decision.phase == "Succeeded" and current is not None:
         new = _completed(job, new, current, now)
     return new
 

@@ -58,6 +58,14 @@ def test_the_last_step_is_written_at_once():
     assert job.status.progress.steps == "5/5"
 
 
+def test_the_end_keeps_the_last_step_whatever_rank_zero_said_before_it():
+    """Rank 0's last answer may be older than its last words."""
+    job = follow(make_job(), *TRAINING, (20, observe(complete(), progress=progress(4))))
+    job = follow(job, (60, observe(complete(), progress=progress(4))))
+    assert job.status.progress is not None
+    assert job.status.progress.steps == "5/5"
+
+
 def test_unchanged_progress_is_not_written_anew():
     job = follow(make_job(), *TRAINING)
     assert follow(job, (100, observe(running(), progress=progress(1)))).status == job.status
