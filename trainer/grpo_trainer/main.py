@@ -23,6 +23,7 @@ from grpo_trainer import config, flags
 from grpo_trainer.config import Settings
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.faults import CRASH, AgreedFault, Fault, is_peer_loss
+from grpo_trainer.interruptions import Terminated
 from grpo_trainer.progress import ProgressBoard
 from grpo_trainer.ranks import Ranks
 from grpo_trainer.termination import write_termination
@@ -103,7 +104,9 @@ def quieten_libraries() -> None:
 
 def _explain(error: Exception, rank: int) -> Termination:
     fault = Fault.of(error, rank)
-    if not isinstance(error, AgreedFault):  # an agreed one was told when it came up
+    if isinstance(error, Terminated):
+        logger.info("%s", fault.message)
+    elif not isinstance(error, AgreedFault):  # an agreed one was told when it came up
         logger.error("%s", fault.message, exc_info=error if fault.exit_code == CRASH else None)
     if is_peer_loss(error):
         logger.info("waiting %g s, so that the cause is seen first", PEER_LOST_SECONDS)

@@ -85,9 +85,14 @@ def two_ranks(
         variant("gathered", sampled, gather="true"),
         variant("layered", sampled, gather="false"),
         variant("checkpointing", merged(sampled, {"optimization": {"gradientCheckpointing": True}}), gather="true"),
-        variant("stage-2", merged(given, {"trainer": {"deepspeed": {"zeroStage": 2}}}),
-                completions=given_completions(workspace), url=refserver.url),
-    ]  # fmt: skip
+    ]
+    for name, changes in {
+        "stage-0": {"trainer": {"deepspeed": {"zeroStage": 0}}},
+        "stage-2": {"trainer": {"deepspeed": {"zeroStage": 2}}},
+        "bfloat16": {"model": {"dtype": "bfloat16"}},
+    }.items():
+        spec = merged(given, changes)
+        variants.append(variant(name, spec, completions=given_completions(workspace), url=refserver.url))
     return run_variants(
         tmp_path_factory.mktemp("two") / "ranks", workspace, 2, variants, GRPO_TOKEN_FILE=str(refserver.token)
     )
@@ -123,8 +128,15 @@ def test_two_ranks_equal_one(one_rank: dict[str, Run], two_ranks: dict[str, Run]
     assert min(kls[1:]) > 1e-4
 
 
-def test_stage_2_equals_stage_3(two_ranks: dict[str, Run]) -> None:
-    assert_same_training(two_ranks["given"], two_ranks["stage-2"])
+@pytest.mark.parametrize("stage", [0, 2])
+def test_lower_stages_equal_stage_3(two_ranks: dict[str, Run], stage: int) -> None:
+    assert_same_training(two_ranks["given"], two_ranks[f"stage-{stage}"])
+
+
+def test_bfloat16_trains_alike_within_its_precision(two_ranks: dict[str, Run]) -> None:
+    whole, half = two_ranks["given"].metrics, two_ranks["bfloat16"].metrics
+    assert [row["grad_norm"] for row in half] == pytest.approx([row["grad_norm"] for row in whole], rel=0.1)
+    assert all(weight.dtype == torch.bfloat16 for weight in two_ranks["bfloat16"].weights().values())
 
 
 def test_gathered_equals_layer_by_layer(two_ranks: dict[str, Run], workspace: Workspace) -> None:
