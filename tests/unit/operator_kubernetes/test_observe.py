@@ -100,7 +100,7 @@ def test_pods_that_the_job_controller_cannot_create():
     job = child("demo-trainer-0", 0, status={})
     for message, reason in (
         ('pods "x" is forbidden: exceeded quota: small', reasons.QUOTA_EXCEEDED),
-        ('pods "x" is forbidden: violates PodSecurity "restricted:latest"', reasons.POD_SECURITY),
+        ('pods "x" is forbidden: violates PodSecurity "restricted:latest"', reasons.POD_SECURITY_VIOLATION),
         ('error looking up service account lab/x: serviceaccount "x" not found', reasons.MISSING_SERVICE_ACCOUNT),
         ("something else", reasons.FAILED_CREATE),
     ):
