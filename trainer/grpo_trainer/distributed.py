@@ -18,9 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from grpo_trainer.faults import AgreedFault, Fault, cause
+from grpo_trainer.faults import CRASH, AgreedFault, Fault, cause
 from grpo_trainer.ranks import Ranks
 from grpo_trainer.rendezvous import meet
+from grpo_trainer.rewards.errors import RewardError
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,9 @@ class Communicator:
             value = local()
         except Exception as raised:
             error, fault = raised, Fault.of(raised, self.rank)
-            logger.error("rank %d: %s", self.rank, fault.message, exc_info=raised)
+            logger.error("%s", fault.message, exc_info=raised if fault.exit_code == CRASH else None)
+            if isinstance(raised, RewardError) and raised.traceback:
+                logger.error("the reward function's own %s", raised.traceback.rstrip())
         if self.any(fault is not None):
             faults = [one for one in self.gather(fault) if one is not None]
             raise AgreedFault(cause(faults)) from error

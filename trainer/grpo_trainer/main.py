@@ -55,8 +55,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:  # noqa: BLE001  (the last resort: every error becomes an exit code and a reason)
         termination = _explain(error, rank)
         termination.step = board.progress.step
-    if rank in (0, termination.rank):
-        write_termination(termination, termination_log)
+    write_termination(termination, termination_log)
     _leave(int(termination.exit_code or 0))
 
 
