@@ -29,7 +29,7 @@ def decide(job: GRPOJob, observed: Observed, now: datetime, limits: Limits) -> D
     if current is not None and cause.failed(current):
         counts = replace(counts, last=cause.gravest(counts.last, cause.find(current, now)))
     if counts.ended and counts.ended.cause == "Permanent":
-        return _finish(job, observed, counts, Fault(counts.ended.reason, counts.ended.message))
+        return _restart(job, observed, counts, counts.ended, now, limits)
     failure = startup_order.reference_failed(job, observed)
     if failure:
         return _finish(job, observed, counts, failure)
@@ -104,6 +104,10 @@ def _restart(
             return replace(_finish(job, observed, counts, why), exhausted=True)
         case restart.Fail():
             return _finish(job, observed, counts, Fault(ended.reason, ended.message))
+        case restart.Listen(seconds, pods):
+            names = ", ".join(pod.name for pod in pods)
+            why = Fault(ended.reason, f"{told}; {names} may say why")
+            return _waiting(job, observed, counts, why, "Running", seconds, ())
         case restart.Wait(seconds, pods) if pods:
             names = ", ".join(pod.name for pod in pods)
             until = (now + timedelta(seconds=seconds)).strftime("%H:%M:%SZ")

@@ -59,8 +59,8 @@ def _reference(job: GRPOJob, old: Status, new: Status) -> list[Event]:
 def _termination(old: Status, new: Status) -> list[Event]:
     was = old.trainer.last_termination if old.trainer else None
     ended = new.trainer.last_termination if new.trainer else None
-    if ended is None or ended == was or ended.cause == "Suspend" or new.phase in _END:
-        return []
+    if ended is None or ended == was or ended.cause in ("Suspend", "Permanent") or new.phase in _END:
+        return []  # a permanent end is told with the job's
     return [Event("Warning", ended.reason, f"attempt {ended.attempt} ended: {ended.message}")]
 
 

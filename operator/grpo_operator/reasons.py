@@ -250,6 +250,12 @@ REWARD_ERROR = _reason(
     "no restart.",
     "Correct the function; its exception is in the message, its traceback in the log. Or set onError: zero.",
 )
+PERMANENT_ERROR = _reason(
+    ENDS,
+    "PermanentError",
+    "A rank ended with exit code 64 or 65, which say that a new start would not help, and gave no words; no restart.",
+    "Read the rank's log.",
+)
 CRASHED = _reason(
     ENDS, "Crashed", "A rank ended with an exit code that nothing explains, or by a signal.", "Read the rank's log."
 )

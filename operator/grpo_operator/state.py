@@ -221,6 +221,8 @@ class Limits:
     gone: float = 120
     """How long, beyond the grace period, to wait for pods of an ended attempt to be gone before the next one starts
     all the same (an unreachable node never says so)."""
+    words: float = 10
+    """How long, after a permanent exit code that came without words, to wait for those of the pods that still end."""
     recheck: float = 30
     """Until missing objects and refusals are looked at again."""
     progress: float = 15

@@ -21,6 +21,8 @@ from grpo_operator.local.run_files import RunFiles
 from grpo_operator.state import Observed, Places, Plan
 
 _HOST = "127.0.0.1"
+_PROGRESS_EVERY = 1.0
+"""Seconds between two questions to rank 0."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class LocalAdapter:
         )
         self._gangs: dict[int, Gang] = {}
         self._progress: Progress | None = None
+        self._ask_at = 0.0
         self._ports = (free_port(), free_port())
 
     def tick(self) -> None:
@@ -76,7 +79,8 @@ class LocalAdapter:
             gang.tick()
         self._gangs = {number: gang for number, gang in self._gangs.items() if not gang.gone}
         newest = max(self._gangs, default=None)
-        if newest is not None and self._gangs[newest].live:
+        if newest is not None and self._gangs[newest].live and time.monotonic() >= self._ask_at:
+            self._ask_at = time.monotonic() + _PROGRESS_EVERY
             self._progress = _ask_progress(self._gangs[newest].progress_port) or self._progress
 
     def observe(self) -> Observed:
@@ -156,7 +160,7 @@ def free_port() -> int:
 
 def _ask_progress(port: int) -> Progress | None:
     try:
-        answer = httpx.get(f"http://{_HOST}:{port}/progress", timeout=1, trust_env=False)
+        answer = httpx.get(f"http://{_HOST}:{port}/progress", timeout=2, trust_env=False)
         return Progress.model_validate_json(answer.raise_for_status().content)
     except (httpx.HTTPError, ValidationError):
         return None

@@ -49,7 +49,9 @@ class Gang:
                 env.GRPO_TERMINATION_LOG: str(termination),
             }
             log = files.launcher_log(self.number, index)
-            self._processes.append(Process(f"trainer-{self.number}-{index}", command, pod_environment, log))
+            # Its stdout is what its ranks print, and stands in the pod's own log.
+            process = Process(f"trainer-{self.number}-{index}", command, pod_environment, log, stdout=False)
+            self._processes.append(process)
 
     def tick(self) -> None:
         """See who has ended, and end the others if it was badly."""

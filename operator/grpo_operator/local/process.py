@@ -15,8 +15,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 class Process:
     """A child process, in a process group of its own, so that Ctrl-C reaches it only through us."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> None:
-        """Start it. `log` gets what it prints (appended); None: that goes nowhere.
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path, *, stdout: bool = True
+    ) -> None:
+        """Start it. `log` gets what it prints, appended; without `stdout` only what it prints to stderr.
 
         Must be called from the main thread: the kernel ends the child when the thread that started it ends.
 
@@ -25,13 +27,13 @@ class Process:
         """
         self.name = name
         self._kill_at: float | None = None
-        with open(log or os.devnull, "ab") as output:
+        with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=output if stdout else subprocess.DEVNULL,
+                stderr=output,
                 start_new_session=True,
                 preexec_fn=_end_with(os.getpid()),  # no other thread runs here
             )

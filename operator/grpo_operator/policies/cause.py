@@ -9,6 +9,7 @@ import signal
 from datetime import datetime
 
 from grpo_api.exit_codes import ExitCode, is_permanent
+from grpo_api.progress import Termination
 from grpo_api.v1alpha1 import Cause, LastTermination
 
 from grpo_operator import reasons
@@ -80,18 +81,18 @@ def _of_pod(pod: Pod) -> tuple[Cause, Fault]:
     elif code is not None and is_permanent(code):
         cause = "Permanent"
     told = pod.termination
-    if told is not None and told.reason != reasons.SUCCEEDED:
-        rank = f"rank {told.rank}" if told.rank is not None else pod.name
-        return cause, Fault(told.reason, f"{rank}: {told.message}")
-    return cause, Fault(_reason_of_code(code), f"{pod.name} {_describe(code)}")
+    # A launcher whose rank said nothing calls every end Crashed: that is no word about this one.
+    if told is not None and told.reason not in (reasons.SUCCEEDED, reasons.CRASHED):
+        return cause, Fault(told.reason, f"{_speaker(pod, told)}: {told.message}")
+    message = told.message if told is not None and told.reason == reasons.CRASHED else _describe(code)
+    return cause, Fault(_WORDLESS.get(cause, reasons.CRASHED), f"{pod.name}: {message}")
 
 
-def _reason_of_code(code: int | None) -> str:
-    if code == ExitCode.CONFIGURATION:
-        return reasons.CONFIGURATION_ERROR
-    if code == ExitCode.DATA:
-        return reasons.DATASET_ERROR
-    return reasons.PEER_LOST if code == ExitCode.RETRY else reasons.CRASHED
+def _speaker(pod: Pod, told: Termination) -> str:
+    return f"rank {told.rank}" if told.rank is not None else pod.name
+
+
+_WORDLESS: dict[Cause, str] = {"Permanent": reasons.PERMANENT_ERROR, "Retry": reasons.PEER_LOST}
 
 
 def _describe(code: int | None) -> str:
@@ -114,5 +115,5 @@ def _of_job(attempt: Attempt) -> tuple[Cause, Fault]:
         return "Disruption", Fault(reasons.DISRUPTED, fault.message)
     code = re.search(r"exit code (\d+)", fault.message)
     if code and is_permanent(int(code[1])):
-        return "Permanent", Fault(_reason_of_code(int(code[1])), fault.message)
+        return "Permanent", Fault(reasons.PERMANENT_ERROR, fault.message)
     return "Crash", fault

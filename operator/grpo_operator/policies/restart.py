@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from grpo_api.v1alpha1 import GRPOJob, LastTermination, Status
 
+from grpo_operator import reasons
 from grpo_operator.policies.ledger import Ledger
 from grpo_operator.state import Limits, Observed, Pod
 
@@ -20,6 +21,15 @@ class Fail:
 
     exhausted: bool
     """By maxRestarts, and not by a permanent exit code."""
+
+
+@dataclass(frozen=True)
+class Listen:
+    """The job is about to fail, but pods that still end may say why."""
+
+    seconds: float
+    """How long they have."""
+    pods: tuple[Pod, ...]
 
 
 @dataclass(frozen=True)
@@ -42,11 +52,13 @@ class Go:
 
 def decide(
     job: GRPOJob, ledger: Ledger, ended: LastTermination, observed: Observed, now: datetime, limits: Limits
-) -> Fail | Wait | Go:
+) -> Fail | Listen | Wait | Go:
     """Return what follows now that the present attempt has `ended`."""
-    if ended.cause == "Permanent":
-        return Fail(exhausted=False)
     live = tuple(pod for attempt in observed.attempts for pod in attempt.live)
+    if ended.cause == "Permanent":
+        seconds = (ended.time - now).total_seconds() + limits.words
+        wordless = ended.reason == reasons.PERMANENT_ERROR
+        return Listen(seconds, live) if wordless and live and seconds > 0 else Fail(exhausted=False)
     patience = timedelta(seconds=job.spec.trainer.termination_grace_period_seconds + limits.gone)
     waited = now - ended.time
     if live and waited < patience:

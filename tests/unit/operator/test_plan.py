@@ -252,6 +252,25 @@ def test_a_permanent_exit_code_fails_the_job_at_once_with_the_trainers_own_reaso
     assert event_reasons(made) == ["RewardError"]
 
 
+def test_a_permanent_exit_code_without_words_waits_for_those_of_the_other_pods():
+    job = run_to_training()
+    wordless = Termination(reason="Crashed", message="rank 1 ended with exit code 65", rank=1, exit_code=65)
+    first = failed(0, running_pod(0, terminating=True), ended_pod(1, 65, termination=wordless))
+    made = step(job, observe(first))
+    assert (made.status.phase, made.status.reason, made.attempt) == ("Running", "PermanentError", None)
+    assert made.look_again == LIMITS.words
+    assert not made.events
+    told = Termination(reason="RewardError", message="ValueError: boom", rank=0, exit_code=65)
+    both = failed(0, ended_pod(0, 65, termination=told), ended_pod(1, 65, termination=wordless))
+    end = step(after(job, made), observe(both), 1)
+    assert (end.status.phase, end.status.reason) == ("Failed", "RewardError")
+    # Nobody says more, and the wait is bounded.
+    for seen, seconds in ((first, LIMITS.words), (failed(0, ended_pod(1, 65, termination=wordless)), 1)):
+        end = step(after(job, made), observe(seen), seconds)
+        assert (end.status.phase, end.status.reason) == ("Failed", "PermanentError")
+        assert event_reasons(end) == ["PermanentError"]
+
+
 def test_max_restarts_fails_the_job_with_the_last_cause_once_all_pods_have_ended():
     job = run_to_training(failurePolicy__maxRestarts=0)
     going = failed(0, ended_pod(0, 137, oom_killed=True), running_pod(1, terminating=True))
@@ -476,7 +495,8 @@ def test_the_references_end_is_told_once():
 
 def test_pods_that_outlive_the_job_are_ended():
     job = run_to_training()
-    told = failed(0, running_pod(0, terminating=True), ended_pod(1, 64))
+    words = Termination(reason="ConfigurationError", message="m", exit_code=64)
+    told = failed(0, running_pod(0, terminating=True), ended_pod(1, 64, termination=words))
     job = after(job, step(job, observe(told)))
     assert job.status.phase == "Failed"
     made = step(job, observe(told), 10)
