@@ -123,7 +123,9 @@ class Worker:
 
     def abandon(self) -> None:
         """Gives up every task that is not answered yet: their futures raise NotServingError."""
-        self._close(list(self._open), NotServingError(self.state))
+        with self._changed:
+            tasks = list(self._open)
+        self._close(tasks, NotServingError(self.state))
 
     def stop(self, timeout: float) -> bool:
         """Ends the thread after the batch that runs; returns whether it ended in time."""

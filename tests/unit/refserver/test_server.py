@@ -64,7 +64,7 @@ def test_sigterm_answers_what_was_accepted_and_refuses_what_is_new(launch, conne
     server = launch("--deterministic", "--grace-period-seconds", "100")
     server.until("ready")
     # Hundreds of small forwards: long enough that the signal comes in the middle on any machine.
-    groups = make_groups(*[(3, [4, 2])] * 800)
+    groups = make_groups(*[(3, [4, 2])] * 400)
     with connect(server.port) as client, ThreadPoolExecutor(1) as pool:
         accepted = pool.submit(client.score, groups)
         with connect(server.port) as other:
@@ -90,7 +90,7 @@ def test_a_grace_period_too_short_is_an_error_and_nobody_hangs(launch, connect, 
     server = launch("--deterministic", "--grace-period-seconds", "0.1")
     server.until("ready")
     with connect(server.port) as client, ThreadPoolExecutor(1) as pool:
-        accepted = pool.submit(client.score, make_groups(*[(3, [4, 2])] * 8000))
+        accepted = pool.submit(client.score, make_groups(*[(3, [4, 2])] * 4000))
         with connect(server.port) as other:
             until(lambda: other.metric("grpo_reference_open_requests") == 1)
         server.process.send_signal(signal.SIGTERM)
