@@ -135,9 +135,9 @@ def operator(cluster: Cluster) -> Iterator[Operator]:
     """The operator, installed by helm in the namespace grpo-system; uninstalled at the end."""
     kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig, "grpo-system")
     helm = Helm(cluster.helm, cluster.kubeconfig, "grpo-system")
-    operator = install(helm, kubectl, cluster.images)
-    yield operator
+    yield install(helm, kubectl, cluster.images)
     helm("uninstall", "grpo", "--wait")
+    kubectl("delete", "namespace", "grpo-system", "--timeout=60s", timeout=70)
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,8 @@ def pod_template(
         "name": component,
         "image": part.image or default_image,
         "imagePullPolicy": part.image_pull_policy or settings.image_pull_policy,
+        # A process that says nothing by itself (it was killed, or is the reference server) is quoted by its output.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(part),
         "env": [
             *_merge("name", _environment(job), _dump(job.spec.env), _dump(user.env)),
