@@ -51,6 +51,7 @@ def follow(kubectl: Kubectl, operator: Operator, volume: Volume, manifest: dict[
     kubectl.apply(manifest)
 
     def reference_ready() -> bool:
+        assert kubectl.get("grpo", name).get("status", {}).get("phase") != "Failed", kubectl.diagnosis()
         # The Job is looked for first: it must never be there while the reference is not ready.
         trainer = kubectl.exists("jobs", "-l", f"grpo.dev/job={name}")
         ready = kubectl.get("deployment", f"{name}-reference")["status"].get("readyReplicas", 0) == 1

@@ -106,15 +106,15 @@ def _end(state: Manifest) -> End | None:
 
 
 def _termination(text: str) -> Termination | None:
-    """Return the reason a process wrote to its termination log; None where nothing is there.
+    """Return the reason a process wrote to its termination log; None where it did not, or was killed while writing.
 
     What is no JSON is the end of its output (terminationMessagePolicy FallbackToLogsOnError): the last line counts.
     """
     try:
         return Termination.model_validate_json(text)
     except ValidationError:
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return Termination(reason=reasons.CRASHED, message=lines[-1]) if lines else None
+        lines = [] if text.lstrip().startswith(("{", "[")) else [line for line in text.splitlines() if line.strip()]
+        return Termination(reason=reasons.CRASHED, message=lines[-1].strip()) if lines else None
 
 
 def _disruption(pod: Manifest) -> Fault | None:

@@ -62,10 +62,17 @@ def test_an_ended_pod_tells_code_reason_and_time():
     assert seen.ended_at.year == 2026
 
 
-@pytest.mark.parametrize("message", ["", "Killed", '{"reason": "Cut', "[1]"])
+@pytest.mark.parametrize("message", ["", "\n", '{"reason": "Cut', "[1]"])
 def test_a_termination_log_that_is_no_reason_is_none(message: str):
     status = {"phase": "Failed", **container(**ended(1, message=message))}
     assert trainer_pod(pod(status), NO_EVENTS).termination is None
+
+
+def test_the_last_line_of_the_output_counts_where_no_reason_was_written():
+    status = {"phase": "Failed", **container(**ended(64, message="loading\nno such model: /models/tyop\n"))}
+    told = trainer_pod(pod(status), NO_EVENTS).termination
+    assert told is not None
+    assert (told.reason, told.message) == ("Crashed", "no such model: /models/tyop")
 
 
 def test_out_of_memory():
