@@ -63,7 +63,10 @@ class Stage:
     def wait_job(self, attempt: int) -> Manifest:
         """Wait for an attempt's Job."""
         name = self.child(f"trainer-{attempt}")
-        return wait(lambda: self.api.get(kinds.JOB, self.namespace, name), f"Job {name}\n{self.operator.text()}")
+        try:
+            return wait(lambda: self.api.get(kinds.JOB, self.namespace, name), f"Job {name}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nstatus: {self.status()}\noperator:\n{self.operator.text()}") from None
 
     def start_training(self, attempt: int = 0, replicas: int = 2) -> list[Manifest]:
         """Bring the job to Running: reference ready, all trainer pods running, a first step made."""

@@ -1,6 +1,7 @@
 """The whole life of a job, from creation to Succeeded."""
 
 import itertools
+import time
 
 from tests.integration.operator.api import wait
 from tests.integration.operator.stage import Stage
@@ -23,7 +24,9 @@ def test_a_job_runs_to_its_end(stage: Stage) -> None:
     }
 
     stage.kubelet.run_reference()
+    ready = time.monotonic()
     job = stage.wait_job(0)
+    print(f"the trainer's Job was seen {time.monotonic() - ready:.2f} s after the reference was ready (target: 2 s)")
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2
     pods = stage.kubelet.run_attempt(0, 2)
 
