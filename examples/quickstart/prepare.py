@@ -120,6 +120,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     model.eval().save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
+    for path in (folder / "model").iterdir():
+        path.chmod(0o644)  # safetensors lets only the owner read; in a volume the pods are another user
     write_items(folder / "train.jsonl", train)
     write_items(folder / "heldout.jsonl", held_out)
     parameters = sum(p.numel() for p in model.parameters())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_api.env import DEFAULT_REFERENCE_PORT, GRPO_TOKEN_FILE
-from grpo_api.exit_codes import ExitCode
 
 from grpo_refserver.settings import ConfigurationError, Settings
 
@@ -142,8 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return server.run(Settings(**values))
     except ConfigurationError as error:
-        logging.getLogger(__name__).error("cannot start: %s", error)
-        return ExitCode.CONFIGURATION
+        return server.refuse(error)
 
 
 def _count(text: str) -> int:

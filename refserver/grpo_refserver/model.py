@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,7 +70,9 @@ def load(settings: Settings) -> LoadedModel:
             trust_remote_code=settings.trust_remote_code,
         )
     except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise ConfigurationError(f"--model {settings.model} cannot be loaded: {error}") from error
+        raise ConfigurationError(
+            f"--model {settings.model} cannot be loaded: {_unreadable(settings.model) or error}"
+        ) from error
     model = model.eval().requires_grad_(False).to(device)
     try:
         difference = check_scoring(model)
@@ -151,3 +155,9 @@ def _tokenizer_hash(settings: Settings) -> str | None:
         log.warning("no tokenizer: trainers cannot compare theirs", extra={"error": type(error).__name__})
         return None
     return tokenizer_hash(tokenizer)
+
+
+def _unreadable(model: str) -> str:
+    """Files of a model's folder that this user may not read: safetensors says that they do not exist."""
+    closed = [path.name for path in Path(model).glob("*") if not os.access(path, os.R_OK)]
+    return f"user {os.getuid()} may not read {', '.join(closed)}: give it the right" if closed else ""

@@ -8,10 +8,14 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from grpo_api.env import GRPO_TERMINATION_LOG
 from grpo_api.exit_codes import ExitCode
+from grpo_api.progress import Termination
+from grpo_api.termination import write_termination
 
 from grpo_refserver.app import create_app
 from grpo_refserver.auth import TokenFile
@@ -106,15 +110,28 @@ async def _end(service: Service, server: _Server, failed: asyncio.Event, grace: 
         server.should_exit = True
         failure = service.worker.failure
         if isinstance(failure, ConfigurationError):
-            log.error("cannot start: %s", failure)
-            return ExitCode.CONFIGURATION
+            return refuse(failure)
         log.error("the model thread has failed", exc_info=failure)
+        tell("Crashed", f"the model thread has failed: {failure}", CRASHED)
         return CRASHED
     given_up = await service.drain(grace)
     server.should_exit = True
     if given_up:
         log.error("the grace period is over", extra={"given_up": given_up})
     return GIVEN_UP if given_up else ExitCode.SUCCEEDED
+
+
+def refuse(error: ConfigurationError) -> int:
+    """Says why the server cannot start, in the log and to whoever watches the pod; returns the exit code."""
+    log.error("cannot start: %s", error)
+    tell("ConfigurationError", str(error), ExitCode.CONFIGURATION)
+    return ExitCode.CONFIGURATION
+
+
+def tell(reason: str, message: str, code: int) -> None:
+    """Writes the reason to the termination log, where the operator reads it."""
+    path = os.environ.get(GRPO_TERMINATION_LOG)
+    write_termination(Termination(reason=reason, message=message, exit_code=code), Path(path) if path else None)
 
 
 def _leave(code: int) -> None:

@@ -41,6 +41,8 @@ def write_smollm2(folder: Path) -> None:
     made = folder.with_name(f"{folder.name}.{os.getpid()}")
     model.to(torch.bfloat16).save_pretrained(made)
     AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(made)
+    for path in made.iterdir():
+        path.chmod(0o644)  # safetensors lets only the owner read; in a volume the pods are another user
     if folder.exists():
         shutil.rmtree(folder)
     made.rename(folder)

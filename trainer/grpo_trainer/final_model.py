@@ -29,6 +29,10 @@ def save_final_model(policy: Policy, tokenizer: Any, output_dir: Path, communica
         shutil.rmtree(partial, ignore_errors=True)
         policy.module.save_pretrained(partial, state_dict=weights)
         tokenizer.save_pretrained(partial)
+        for path in partial.iterdir():
+            path.chmod(
+                path.stat().st_mode | 0o444
+            )  # safetensors lets only the owner read: a serving pod is another user
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         logger.info("the trained model is in %s", final)

@@ -22,13 +22,13 @@ from grpo_api import env
 from grpo_api.exit_codes import ExitCode
 from grpo_api.layout import LOGS
 from grpo_api.progress import Termination
+from grpo_api.termination import read_termination, write_termination
 
 from grpo_trainer import flags
 from grpo_trainer.config import check_world_size, read_job
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.ranks import Ranks
 from grpo_trainer.supervisor import RankEnd, Supervisor, cause
-from grpo_trainer.termination import read_termination, write_termination
 
 logger = logging.getLogger(__name__)
 

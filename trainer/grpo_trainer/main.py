@@ -18,6 +18,7 @@ from typing import NoReturn
 import torch
 from grpo_api import env
 from grpo_api.progress import Termination
+from grpo_api.termination import write_termination
 
 from grpo_trainer import config, flags
 from grpo_trainer.config import Settings
@@ -26,7 +27,6 @@ from grpo_trainer.faults import CRASH, AgreedFault, Fault, is_peer_loss
 from grpo_trainer.interruptions import Terminated
 from grpo_trainer.progress import ProgressBoard
 from grpo_trainer.ranks import Ranks
-from grpo_trainer.termination import write_termination
 
 logger = logging.getLogger("grpo_trainer.main")  # __name__ is __main__
 

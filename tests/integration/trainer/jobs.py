@@ -17,7 +17,7 @@ from typing import Any
 
 from grpo_api import env
 from grpo_api.progress import Termination
-from grpo_trainer.termination import read_termination
+from grpo_api.termination import read_termination
 
 RUN_SECONDS = 600
 """Longest wait for a small run on a busy machine."""

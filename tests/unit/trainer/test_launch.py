@@ -14,7 +14,7 @@ from grpo_trainer import launch
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.launch import explain, plan_ranks
 from grpo_trainer.supervisor import RankEnd
-from grpo_trainer.termination import read_termination
+from grpo_api.termination import read_termination
 
 from tests.unit.trainer.specs import minimal
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from grpo_api.progress import Termination
-from grpo_trainer.termination import read_termination, write_termination
+from grpo_api.termination import read_termination, write_termination
 
 REASON = Termination(reason="RewardError", message="broke", rank=1, exit_code=65, step=3)
 

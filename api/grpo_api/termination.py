@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from grpo_api import env
-from grpo_api.progress import Termination
+from . import env
+from .progress import Termination
 
 logger = logging.getLogger(__name__)
 
