@@ -2,7 +2,7 @@
 
 What it does is in STANDIN_TRAINER, a JSON object `{"<attempt>-<pod>": behaviour}`; all others succeed. Behaviours:
 succeed; exit N; wait (until SIGTERM, then a file `saved-<attempt>-<pod>` and 75); stubborn (does not heed SIGTERM).
-Where several pods train, those that succeed do so only once all have started, as ranks do.
+Pods that end by themselves do so only once all have started, as ranks do that meet at the start.
 """
 
 import http.server
@@ -66,7 +66,7 @@ if index == 0:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Answer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
-if behaviour == "succeed":
+if behaviour == "succeed" or behaviour.startswith("exit "):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         lines = (output / "started").read_text().splitlines()
@@ -75,6 +75,7 @@ if behaviour == "succeed":
         time.sleep(0.02)
     else:
         end(75, "PeerLost", "the others did not start")
+if behaviour == "succeed":
     end(0, "Succeeded", "done", str(output / "final") if index == 0 else None)
 if behaviour.startswith("exit "):
     code = int(behaviour.split()[1])
