@@ -5,11 +5,17 @@ Helpers are fixtures that return functions: test modules cannot import from each
 
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 import torch
 import transformers
 from grpo_scoring.groups import Group
 
+# No assertion on the clock: the machine may be busy.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
 torch.set_num_threads(1)  # tiny tensors: threads only wait for each other
 
 VOCABULARY = 320
