@@ -58,6 +58,7 @@ def reference_arguments(job: GRPOJob, places: Places) -> tuple[str, ...]:
         "--dtype", reference.dtype or model.dtype,
         "--max-batch-tokens", str(reference.max_batch_tokens),
         "--max-queued-tokens", str(reference.max_queued_tokens),
+        "--request-timeout-seconds", str(reference.request_timeout_seconds),
     ]  # fmt: skip
     if revision:
         arguments += ["--revision", revision]

@@ -153,9 +153,9 @@ def _ranks(folder: Path) -> dict[int, tuple[str, int, int]]:
 
 
 def _delay(kubectl: Kubectl, name: str, attempt: str) -> float:
-    """Seconds from the reference's readiness to the Job's creation, by the API server's stamps (whole seconds)."""
-    conditions = kubectl.get("deployment", f"{name}-reference")["status"]["conditions"]
-    ready = next(c["lastTransitionTime"] for c in conditions if c["type"] == "Available")
+    """Seconds from the reference pod's readiness to the Job's creation, by Kubernetes' stamps (whole seconds)."""
+    [pod] = kubectl.get("pods", "-l", f"grpo.dev/job={name},grpo.dev/component=reference")["items"]
+    ready = next(c["lastTransitionTime"] for c in pod["status"]["conditions"] if c["type"] == "Ready")
     created = kubectl.get("job", attempt)["metadata"]["creationTimestamp"]
     return (datetime.fromisoformat(created) - datetime.fromisoformat(ready)).total_seconds()
 
