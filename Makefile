@@ -32,7 +32,7 @@ quickstart: setup ## train a small model on a verifiable task, without Kubernete
 
 .PHONY: test
 test: setup ## lint and all suites, as CI runs them
-	$(BIN)/python tools/suites.py programs lint unit integration images e2e
+	$(BIN)/python tools/suites.py programs lint unit integration images e2e quickstart
 
 .PHONY: lint
 lint: setup ## every static check

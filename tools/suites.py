@@ -58,6 +58,7 @@ SUITES = {
         pytest_suite("integration", 18),
         Suite("images", ["tools/images/build.sh"], 20, pytest=False),
         pytest_suite("e2e", 30),
+        pytest_suite("quickstart", 15),
     )
 }
 
