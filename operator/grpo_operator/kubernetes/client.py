@@ -110,7 +110,7 @@ class Client:
         while True:
             accept = METADATA_LIST if metadata_only else None
             page = await self._call("GET", kind.path(namespace), query=query, accept=accept)
-            items += page["items"]
+            items += page.get("items") or []  # null, where a list of metadata is empty
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
                 return items

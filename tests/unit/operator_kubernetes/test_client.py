@@ -65,6 +65,15 @@ def test_what_does_not_exist_is_none():
     assert serve(missing, lambda client: client.delete(kinds.JOB, "lab", "x", "uid")) is None
 
 
+def test_an_empty_list_may_come_as_null():
+    """As the API server answers a list of metadata with nothing in it."""
+
+    async def nothing(_: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": None})
+
+    assert serve(nothing, lambda client: client.list(kinds.GRPO_JOB, metadata_only=True)) == []
+
+
 def test_a_long_list_is_read_page_by_page():
     asked: list[str | None] = []
 
