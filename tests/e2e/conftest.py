@@ -135,9 +135,13 @@ def operator(cluster: Cluster) -> Iterator[Operator]:
     """The operator, installed by helm in the namespace grpo-system; uninstalled at the end."""
     kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig, "grpo-system")
     helm = Helm(cluster.helm, cluster.kubeconfig, "grpo-system")
-    yield install(helm, kubectl, cluster.images)
+    operator = install(helm, kubectl, cluster.images)
+    yield operator
+    restarts = operator.restarts()
+    log = kubectl("logs", f"deployment/{operator.deployment}", "--previous") if restarts else ""
     helm("uninstall", "grpo", "--wait")
     kubectl("delete", "namespace", "grpo-system", "--timeout=60s", timeout=70)
+    assert restarts == 0, f"the operator ended {restarts} times; its log before the last time:\n{log}"
 
 
 @pytest.fixture(scope="session")

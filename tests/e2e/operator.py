@@ -23,6 +23,11 @@ class Operator:
         """All lines so far."""
         return self.kubectl("logs", f"deployment/{self.deployment}")
 
+    def restarts(self) -> int:
+        """How often its container has ended and was started again: each time would be a fault of ours."""
+        [pod] = self.kubectl.get("pods", "-l", "app.kubernetes.io/component=operator")["items"]
+        return int(pod["status"]["containerStatuses"][0]["restartCount"])
+
     def rss_megabytes(self) -> float:
         """Resident memory of the operator's process."""
         script = "print(open('/proc/1/status').read())"
