@@ -74,17 +74,9 @@ class Communicator:
         """Largest value over the ranks. A collective."""
         return float(self._reduce(torch.tensor([value], dtype=torch.float64), dist.ReduceOp.MAX))
 
-    def min(self, value: float) -> float:
-        """Smallest value over the ranks. A collective."""
-        return float(self._reduce(torch.tensor([value], dtype=torch.float64), dist.ReduceOp.MIN))
-
     def sum(self, values: Tensor) -> Tensor:
         """Sum over the ranks of a tensor on any device; the result is on the CPU. A collective."""
         return self._reduce(values.detach().to("cpu", copy=True), dist.ReduceOp.SUM)
-
-    def reduce(self, values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
-        """Reduce a tensor over the ranks; the result is on the CPU. A collective."""
-        return self._reduce(values.detach().to("cpu", copy=True), operation)
 
     def concatenate(self, rows: Tensor) -> Tensor:
         """Rows of all ranks below each other, in the ranks' order, on the CPU; all have as many. A collective."""
