@@ -86,9 +86,15 @@ def dump(objects: Sequence[Mapping[str, Any]]) -> str:
     writer.default_flow_style = False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # declared None: keep the order
     writer.width = 4096  # no folding: a path stays one word
+    writer.representer.add_representer(str, _represent_text)
     text = StringIO()
     writer.dump_all(objects, text)
     return text.getvalue()
+
+
+def _represent_text(representer: Any, text: str) -> Any:
+    """Lines stay lines: a file in a ConfigMap can be read."""
+    return representer.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
 def _kind(document: Any) -> str:
