@@ -70,7 +70,7 @@ def run(suite: Suite) -> Outcome:
         report = Path(folder, "report.xml")
         command = [*suite.command, f"--junitxml={report}"] if suite.pytest else suite.command
         start = time.monotonic()
-        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, preexec_fn=_heed_interrupts)
         note = ""
         try:
             code = process.wait(timeout=suite.budget_minutes * 60)
@@ -87,6 +87,11 @@ def run(suite: Suite) -> Outcome:
         outcome.ok = False
         outcome.note = outcome.note or "no test passed"
     return outcome
+
+
+def _heed_interrupts() -> None:
+    """A shell that started us in the background had SIGINT ignored; children would inherit that, and not end by it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def end(process: subprocess.Popen[bytes]) -> int:
