@@ -12,6 +12,7 @@ GRPO_E2E_VOLUMES                                NODE_PATH:LOCAL_PATH of one fold
 import os
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("operator", "refserver", "trainer")
 FAILED = pytest.StashKey[bool]()
 WAS_UP = pytest.StashKey[bool]()
+UP_SECONDS = pytest.StashKey[float]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -38,9 +40,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Should this process be killed, or end before the fixture takes over, the cluster goes down with it.
     owner = {} if was_up else {"CLUSTER_OWNER": str(os.getpid())}
     for command in (["cluster/build.sh"], ["images/build.sh", *PARTS], ["cluster/up.sh"]):
+        start = time.monotonic()
         done = subprocess.run([TOOLS / command[0], *command[1:]], env=os.environ | owner, check=False)
         if done.returncode:
             pytest.exit(f"tools/{command[0]} failed", returncode=1)
+    if not was_up:
+        session.config.stash[UP_SECONDS] = time.monotonic() - start
 
 
 @pytest.fixture(scope="session")
@@ -145,9 +150,11 @@ def operator(cluster: Cluster) -> Iterator[Operator]:
 
 
 @pytest.fixture(scope="session")
-def bench() -> Iterator[Measurements]:
+def bench(pytestconfig: pytest.Config) -> Iterator[Measurements]:
     """The figures of this session; written to runs/bench/e2e.json at the end."""
     measurements = Measurements(ROOT / "runs/bench/e2e.json")
+    if UP_SECONDS in pytestconfig.stash:
+        measurements.add("cluster up, new images imported", pytestconfig.stash[UP_SECONDS], "s", target=60)
     yield measurements
     if measurements.rows:
         measurements.write()

@@ -5,14 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.measurements import Measurements
+
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / "runs/quickstart"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Measurements]:
+    """The figures of this session; written to runs/bench/quickstart.json at the end."""
+    measurements = Measurements(ROOT / "runs/bench/quickstart.json")
+    yield measurements
+    measurements.write()
 
 
 def run(seed: int) -> str:
@@ -37,13 +48,14 @@ def training_seconds(folder: Path) -> float:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_accuracy_rises(seed: int, capsys: pytest.CaptureFixture[str]):
+def test_accuracy_rises(seed: int, bench: Measurements, capsys: pytest.CaptureFixture[str]):
     printed = run(seed)
     before, after, result = read("before"), read("after"), read("result")
-    with capsys.disabled():
-        seconds = training_seconds(Path(str(result["outputDir"])))
-        print(f"\nseed {seed}: greedy {before['greedy']} → {after['greedy']}, trained for {seconds:.0f} s", flush=True)
     assert result["phase"] == "Succeeded"
+    with capsys.disabled():
+        bench.add(f"seed {seed}: greedy accuracy before", float(before["greedy"]), "")
+        bench.add(f"seed {seed}: greedy accuracy after", float(after["greedy"]), "")
+        bench.add(f"seed {seed}: training", training_seconds(Path(str(result["outputDir"]))), "s", target=180)
     assert float(after["greedy"]) - float(before["greedy"]) >= 0.3
     assert Path(str(result["plot"])).read_bytes().startswith(b"\x89PNG")
     job = yaml.safe_load((Path(str(result["outputDir"])) / "job.yaml").read_text())
