@@ -44,16 +44,16 @@ class Outcome:
     note: str = ""
 
 
-def pytest_suite(folder: str, budget_minutes: float) -> Suite:
+def pytest_suite(folder: str, budget_minutes: float, *options: str) -> Suite:
     """Return the suite of one folder of tests."""
-    return Suite(folder, [sys.executable, "-m", "pytest", "-q", f"tests/{folder}"], budget_minutes)
+    return Suite(folder, [sys.executable, "-m", "pytest", "-q", f"tests/{folder}", *options], budget_minutes)
 
 
 SUITES = {
     suite.name: suite
     for suite in (
         Suite("lint", [sys.executable, "tools/lint.py"], 5, pytest=False),
-        pytest_suite("unit", 6),
+        pytest_suite("unit", 8, "-n2", "--dist=loadfile"),
         Suite("programs", ["tools/cluster/build.sh"], 30, pytest=False),
         pytest_suite("integration", 18),
         Suite("images", ["tools/images/build.sh"], 20, pytest=False),
