@@ -66,6 +66,7 @@ class CheckpointFolder:
             partial = _PARTIAL.fullmatch(path.name)
             if partial and int(partial[1]) <= self._attempt:
                 shutil.rmtree(path, ignore_errors=True)
+        self._remove_half_deleted()
 
     def check_claim(self) -> None:
         """Raise Superseded where a newer attempt has begun."""
@@ -128,6 +129,17 @@ class CheckpointFolder:
         for saved in self.complete()[:-keep]:
             (saved.folder / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(saved.folder, ignore_errors=True)
+
+
+    def _remove_half_deleted(self) -> None:
+        """A `prune` that was killed leaves folders without manifest, below the newest complete checkpoint."""
+        complete = self.complete()
+        if not complete:
+            return
+        for path in self.root.glob("step-*"):
+            step = _STEP.fullmatch(path.name)
+            if step and int(step[1]) < complete[-1].manifest.step and not (path / MANIFEST).exists():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def read_manifest(folder: Path) -> Manifest | None:

@@ -75,6 +75,22 @@ def test_the_newest_are_kept(folder: CheckpointFolder) -> None:
     assert steps(folder) == [20, 30]
 
 
+def test_a_prune_that_was_killed_is_finished_by_the_next_attempt(folder: CheckpointFolder) -> None:
+    for step in (10, 20, 30):
+        save(folder, step)
+    (folder.root / "step-10" / MANIFEST).unlink()
+    (folder.root / "step-40").mkdir()  # newer than the newest complete one: not what prune leaves
+    CheckpointFolder(folder.root, attempt=2).claim()
+    assert sorted(path.name for path in folder.root.iterdir()) == ["attempt", "step-20", "step-30", "step-40"]
+    assert steps(folder) == [20, 30]
+
+
+def test_without_a_complete_checkpoint_nothing_is_removed(folder: CheckpointFolder) -> None:
+    (save(folder, 10) / MANIFEST).unlink()
+    CheckpointFolder(folder.root, attempt=2).claim()
+    assert (folder.root / "step-10").is_dir()
+
+
 def test_an_older_attempt_cannot_write_any_more(folder: CheckpointFolder) -> None:
     save(folder, 10)
     partial = folder.begin(20)
