@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 Logprobs = list[NDArray[np.float32]]
 """One array per completion, (C_i,)."""
 
-WAIT = frozenset({429, 503})
-"""The server is busy, or not ready: as long as the deadline allows."""
-FAILED = frozenset({500, 502, 504})
+WAIT = frozenset({408, 425, 429, 502, 503, 504})
+"""The server, or a proxy before it, is busy, not ready or too slow: as long as the deadline allows."""
+FAILED = frozenset({500})
 """The server failed: a few times."""
 MAX_FAILURES = 4
 CONNECT_SECONDS = 10.0
@@ -120,7 +120,11 @@ class ReferenceClient:
             left = deadline - time.monotonic()
             if self._closed.is_set():
                 raise ReferenceLost(f"the client of the reference server {self._url} was closed")
-            if left <= 0 or failures >= MAX_FAILURES:
+            if failures >= MAX_FAILURES:
+                raise ReferenceLost(
+                    f"the reference server {self._url} failed {failures} times ({attempt} tries, the last: {problem})"
+                )
+            if left <= 0:
                 raise ReferenceLost(
                     f"the reference server {self._url} gave no log-probabilities within "
                     f"reference.requestTimeoutSeconds {self._timeout:g} ({attempt} tries, the last: {problem})"
