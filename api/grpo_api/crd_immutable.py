@@ -22,9 +22,7 @@ MUTABLE = frozenset(
 )
 """May change at any time."""
 
-MUTABLE_WHILE_SUSPENDED = frozenset(
-    {"trainer.replicas", "trainer.resources", "trainer.pod", "reference.resources", "reference.pod"}
-)
+MUTABLE_WHILE_SUSPENDED = frozenset({"trainer.resources", "trainer.pod", "reference.resources", "reference.pod"})
 """May change while `suspend` is true before and after the change."""
 
 

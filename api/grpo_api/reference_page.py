@@ -14,7 +14,7 @@ but for `optimization.beta` (0.04 instead of 0: the reference is the point here)
 `generation.ds3GatherForGeneration` (absent: the trainer looks at the free memory).
 
 After creation only `suspend`, `failurePolicy`, `logging`, `cleanupPolicy` and `reference.replicas` can be changed;
-while the job is suspended also `trainer.replicas`, and `resources` and `pod` of both parts.
+while the job is suspended also `resources` and `pod` of both parts.
 """
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import Model
-from .model import Name
+from .model import Name, ObjectName
 
 
 class Dataset(Model):
@@ -32,7 +32,9 @@ class Dataset(Model):
 class RewardFunction(Model):
     """One function that judges completions."""
 
-    function: Annotated[str, Field(min_length=1, max_length=256)]
+    function: Annotated[
+        str, Field(max_length=256, pattern="^(accuracy|format|[A-Za-z_][A-Za-z0-9_.]*[.:][A-Za-z_][A-Za-z0-9_]*)$")
+    ]
     """`accuracy` (math-verify against the column `solution` or `answer`), `format`, or `module:function`."""
     weight: float = 1.0
     """Factor of this function's reward in the sum."""
@@ -45,7 +47,7 @@ class RewardFunction(Model):
 class CodeFrom(Model):
     """Where reward modules come from."""
 
-    config_map: Annotated[str, Field(min_length=1, max_length=253)]
+    config_map: ObjectName
     """Name of a ConfigMap of Python files; it is mounted on the trainer's PYTHONPATH."""
 
 

@@ -12,7 +12,7 @@ from .lifecycle import Checkpoint, FailurePolicy, Logging
 from .model import Hub, ModelSpec
 from .optimization import Optimization
 from .parts import Reference, Trainer
-from .pod import reserved_env
+from .pod import reserved_env, reserved_mounts, reserved_volumes
 from .status import Status
 
 GROUP = "grpo.dev"
@@ -81,6 +81,8 @@ class Spec(Model):
             "trainer.deepspeed.zeroStage to 3",
         ),
         reserved_env("self.env", "env"),
+        reserved_volumes("self.volumes", "volumes"),
+        reserved_mounts("self.volumeMounts", "volumeMounts"),
         not_built("has(self.ttlSecondsAfterFinished)", "ttlSecondsAfterFinished", "remove the field"),
         not_built("has(self.activeDeadlineSeconds)", "activeDeadlineSeconds", "remove the field"),
     )

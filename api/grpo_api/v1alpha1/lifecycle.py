@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import Model, Rule, not_built
+from .model import ObjectName
 
 AccessMode = Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"]
 
@@ -28,9 +29,13 @@ class CheckpointVolume(Model):
             "!(has(self.claimName) && has(self.claimTemplate))",
             "checkpoint.volume has both claimName and claimTemplate: keep one of the two",
         ),
+        Rule(
+            "!(has(self.claimName) && self.retention == 'Delete')",
+            "checkpoint.volume.retention Delete has no effect with claimName: your claims are never deleted; remove it",
+        ),
     )
 
-    claim_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    claim_name: ObjectName | None = None
     """Name of an existing PersistentVolumeClaim."""
     claim_template: ClaimTemplate | None = None
     """A claim `<job>-output` made for the job; absent with no claimName: one with the defaults."""

@@ -7,6 +7,8 @@ from pydantic import Field
 from .base import Model, not_built
 
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
+ObjectName = Annotated[str, Field(max_length=253, pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+"""Name of a Kubernetes object (a DNS-1123 subdomain)."""
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -45,7 +47,7 @@ class ModelSpec(Model):
 class SecretKey(Model):
     """A key of a Secret in the job's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: ObjectName
     """Name of the Secret."""
     key: Annotated[str, Field(min_length=1, max_length=253)] = "token"
     """Key in it."""
@@ -58,5 +60,5 @@ class Hub(Model):
     """Secret that holds the hub's token (HF_TOKEN)."""
     offline: bool = False
     """Never ask the hub (HF_HUB_OFFLINE=1): everything must be in a volume or the cache."""
-    cache_volume: Annotated[str, Field(max_length=253)] | None = None
+    cache_volume: ObjectName | None = None
     """Name of a PersistentVolumeClaim that keeps downloads (HF_HOME) between runs."""

@@ -4,13 +4,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .base import Model
+from .base import Model, Rule
 
 Unit = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Optimization(Model):
     """The loss and the optimizer. Names and defaults are TRL 1.16's, but `beta`: the reference is the point here."""
+
+    rules = (
+        Rule("self.maxSteps != 0", "optimization.maxSteps 0 would train nothing: give a number, or leave it out"),
+        Rule(
+            "self.lrSchedulerType != 'constant' || self.warmupSteps == 0",
+            "optimization.warmupSteps has no effect with lrSchedulerType constant: use constant_with_warmup",
+        ),
+    )
 
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo"] = "dapo"
     """How per-token terms are averaged (TRL `loss_type`)."""

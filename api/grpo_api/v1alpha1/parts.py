@@ -29,6 +29,12 @@ class Reference(Model):
             "!(has(self.sync) && has(self.url))",
             "reference.sync cannot replace the model of an external reference.url: remove one of the two",
         ),
+        Rule(
+            "!has(self.url) || (self.replicas == 1 && !self.deterministic && !has(self.model) && !has(self.revision) "
+            "&& !has(self.image))",
+            "reference.url names an external server, whose model, revision, image, replicas and deterministic are its "
+            "own: remove these fields",
+        ),
         not_built("self.engine != 'transformers'", "reference.engine vllm and sglang", "use engine transformers"),
         not_built("self.tensorParallelSize > 1", "reference.tensorParallelSize above 1", "set it to 1"),
         not_built("has(self.sync)", "reference.sync", "remove the group"),
@@ -70,6 +76,17 @@ class Reference(Model):
 
 class Deepspeed(Model):
     """DeepSpeed's settings."""
+
+    rules = (
+        Rule(
+            "self.offloadParam == 'none' || self.zeroStage == 3",
+            "deepspeed.offloadParam has no effect below ZeRO stage 3: set it to none, or zeroStage to 3",
+        ),
+        Rule(
+            "self.offloadOptimizer == 'none' || self.zeroStage > 0",
+            "deepspeed.offloadOptimizer has no effect at ZeRO stage 0: set it to none, or zeroStage to 1 or more",
+        ),
+    )
 
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 3
     """ZeRO stage: 3 shards parameters, gradients and optimizer state over all ranks."""

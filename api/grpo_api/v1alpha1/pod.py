@@ -33,6 +33,30 @@ def reserved_env(path: str, field: str) -> Rule:
     )
 
 
+RESERVED_VOLUMES = ("code", "config", "hub", "output", "token")
+"""Names of volumes that hold a run's files and settings: one of the user's in their place would lose the model."""
+RESERVED_MOUNTS = ("/output", "/run/grpo")
+"""Where they are mounted."""
+
+
+def reserved_volumes(path: str, field: str) -> Rule:
+    """Return the rule that keeps a list of volumes off the reserved names."""
+    names = ", ".join(f"'{name}'" for name in RESERVED_VOLUMES)
+    return Rule(
+        f"{path}.all(v, !(v.name in [{names}]))",
+        f"{field} has a volume of a reserved name ({', '.join(RESERVED_VOLUMES)}): give it another name",
+    )
+
+
+def reserved_mounts(path: str, field: str) -> Rule:
+    """Return the rule that keeps a list of mounts off the reserved paths."""
+    free = " && ".join(f"m.mountPath != '{path}' && !m.mountPath.startsWith('{path}/')" for path in RESERVED_MOUNTS)
+    return Rule(
+        f"{path}.all(m, {free})",
+        f"{field} mounts over a reserved path ({', '.join(RESERVED_MOUNTS)}): choose another path",
+    )
+
+
 class Resources(Model):
     """Compute resources of a container (core/v1 ResourceRequirements)."""
 
@@ -45,7 +69,11 @@ class Resources(Model):
 class Pod(Model):
     """What users may set on the pods of one part."""
 
-    rules = (reserved_env("self.env", "pod.env"),)
+    rules = (
+        reserved_env("self.env", "pod.env"),
+        reserved_volumes("self.volumes", "pod.volumes"),
+        reserved_mounts("self.volumeMounts", "pod.volumeMounts"),
+    )
 
     labels: Labels = Field(default_factory=dict)
     """Labels added to the pods; `grpo.dev/*` stays ours."""

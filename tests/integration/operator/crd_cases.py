@@ -32,6 +32,28 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("env sets a reserved name", {"env": [{"name": "REF_MODEL_URL", "value": "http://mine"}]}),
     ("pod.env sets a reserved name", {"trainer": {"pod": {"env": [{"name": "PET_NNODES", "value": "8"}]}}}),
+    ("volumes has a volume of a reserved name", {"volumes": [{"name": "output", "emptyDir": {}}]}),
+    ("volumeMounts mounts over a reserved path", {"volumeMounts": [{"name": "mine", "mountPath": "/output/x"}]}),
+    (
+        "pod.volumes has a volume of a reserved name",
+        {"reference": {"pod": {"volumes": [{"name": "token", "emptyDir": {}}]}}},
+    ),
+    (
+        "pod.volumeMounts mounts over a reserved path",
+        {"trainer": {"pod": {"volumeMounts": [{"name": "mine", "mountPath": "/run/grpo"}]}}},
+    ),
+    ("deepspeed.offloadParam has no effect", {"trainer": {"deepspeed": {"zeroStage": 2, "offloadParam": "cpu"}}}),
+    (
+        "deepspeed.offloadOptimizer has no effect",
+        {"trainer": {"deepspeed": {"zeroStage": 0, "offloadOptimizer": "cpu"}}},
+    ),
+    ("reference.url names an external server", {"reference": {"url": "http://elsewhere:8000", "replicas": 2}}),
+    (
+        "checkpoint.volume.retention Delete has no effect with claimName",
+        {"checkpoint": {"volume": {"claimTemplate": None, "claimName": "mine", "retention": "Delete"}}},
+    ),
+    ("optimization.maxSteps 0 would train nothing", {"optimization": {"maxSteps": 0}}),
+    ("optimization.warmupSteps has no effect", {"optimization": {"lrSchedulerType": "constant", "warmupSteps": 5}}),
     ("ttlSecondsAfterFinished is not supported", {"ttlSecondsAfterFinished": 60}),
     ("activeDeadlineSeconds is not supported", {"activeDeadlineSeconds": 60}),
     ("model.lora is not supported", {"model": {"lora": {}}}),
@@ -68,7 +90,11 @@ FIXED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("optimization.learningRate cannot change after creation", {"optimization": {"learningRate": 0.5}}),
     ("generation.topK cannot change after creation", {"generation": {"topK": 50}}),
     ("reference.url cannot change after creation", {"reference": {"url": "http://elsewhere:8000"}}),
-    ("trainer.replicas can change only while the job is suspended", {"trainer": {"replicas": 4}}),
+    ("trainer.replicas cannot change after creation", {"trainer": {"replicas": 4}}),
+    (
+        "trainer.resources can change only while the job is suspended",
+        {"trainer": {"resources": {"limits": {"cpu": 4}}}},
+    ),
 )
 """Changes of a job that exists."""
 

@@ -91,6 +91,18 @@ def test_unknown_fields_are_refused(apply: Any, changes: Manifest):
     assert problems
 
 
+def test_a_reward_function_that_is_none_is_refused(apply: Any):
+    manifest = grpo_job(rewards={"functions": [{"function": "acuracy"}]})
+    assert "spec.rewards.functions[0].function" in apply(manifest, "--dry-run=server")
+    assert check(manifest)[0] is None
+
+
+def test_names_of_objects_cannot_lead_elsewhere(apply: Any):
+    manifest = grpo_job(hub={"tokenSecret": {"name": "../../other/secrets/theirs"}})
+    assert "spec.hub.tokenSecret.name" in apply(manifest, "--dry-run=server")
+    assert check(manifest)[0] is None
+
+
 def test_defaults_are_those_of_the_models(api: Api, kubectl: Any, namespace: str):
     kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(grpo_job()))
     stored = json.loads(kubectl("get", "grpo", "demo", "-n", namespace, "-o", "json"))["spec"]
@@ -105,6 +117,6 @@ def test_what_may_change_after_creation(apply: Any, kubectl: Any, namespace: str
     for changes in MUTABLE:
         assert apply(grpo_job(**changes), *here, "--dry-run=server") == ""
     assert apply(grpo_job(suspend=True), *here) == ""
-    assert apply(grpo_job(suspend=True, trainer={"replicas": 4}), *here) == ""
+    assert apply(grpo_job(suspend=True, trainer={"resources": {"limits": {"cpu": 4}}}), *here) == ""
     # Taking suspend back and changing something in one go is not "while suspended".
-    assert "trainer.replicas can change only" in apply(grpo_job(trainer={"replicas": 2}), *here)
+    assert "trainer.resources can change only" in apply(grpo_job(), *here)
