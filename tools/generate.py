@@ -53,7 +53,6 @@ events.
 | ReferenceReady | the reference server answers (or none is needed: reason `NotRequired`) |
 | TrainerReady | all pods of the present attempt run |
 | Suspended | nothing runs because of `spec.suspend` |
-| Stalled | no step for too long |
 | Succeeded, Failed | the job has ended; never taken back |
 
 `status.restarts` counts new attempts after crashes (`failurePolicy.maxRestarts` is the limit), `status.disruptions`

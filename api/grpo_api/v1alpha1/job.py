@@ -108,7 +108,7 @@ class Spec(Model):
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy)
     """What happens on faults."""
     logging: Logging = Field(default_factory=Logging)
-    """What the trainer writes."""
+    """What the trainer writes. A change during a run takes effect with the next attempt."""
     volumes: VolumeList = Field(default_factory=list)
     """Volumes of trainer and reference pods."""
     volume_mounts: VolumeMountList = Field(default_factory=list)
