@@ -1,6 +1,7 @@
 """The kinds of objects the operator reads and writes, and where the API server keeps them."""
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from grpo_api import v1alpha1
 
@@ -21,13 +22,25 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the path of one object, of all in a namespace, or of all in the cluster."""
+        """Return the path of one object, of all in a namespace, or of all in the cluster.
+
+        Every part is one segment of the path, whatever it contains: a name leads nowhere else.
+
+        Raises:
+            ValueError: a part is empty, `.` or `..`.
+        """
         parts = ["apis", self.group] if self.group else ["api"]
         parts.append(self.version)
         if namespace is not None:
             parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/" + "/".join(parts)
+        parts += [part for part in (self.plural, name, subresource) if part is not None]
+        return "/" + "/".join(_segment(part) for part in parts)
+
+
+def _segment(part: str) -> str:
+    if part in ("", ".", ".."):  # which HTTP clients resolve, even where they are quoted
+        raise ValueError(f"{part!r} cannot be part of an API path")
+    return quote(part, safe="")
 
 
 GRPO_JOB = Kind(v1alpha1.GROUP, v1alpha1.VERSION, v1alpha1.KIND, v1alpha1.PLURAL)

@@ -1,5 +1,6 @@
 """The Secrets, ConfigMaps and claims that a spec names, and without which its pods could not start."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,16 @@ REASONS = {
 }
 
 
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_MAX_SUBDOMAIN = 253
+
+
+def is_valid_name(name: str) -> bool:
+    """Whether an object can have this name: a DNS-1123 subdomain (Kubernetes' "Object Names and IDs")."""
+    return len(name) <= _MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) is not None
+
+
 @dataclass(frozen=True)
 class NamedObject:
     """An object of the job's namespace, and the field that names it."""
@@ -28,7 +39,9 @@ class NamedObject:
     field: str
 
     def missing(self) -> Fault:
-        """Return what it means that the object does not exist."""
+        """Return what it means that the object does not exist, or cannot."""
+        if not is_valid_name(self.name):
+            return Fault(REASONS[self.kind], f"{self.field}: {self.name!r} is no valid name of a {self.kind.kind}")
         return Fault(REASONS[self.kind], f"{self.kind.kind} {self.name}, named by {self.field}, does not exist")
 
 

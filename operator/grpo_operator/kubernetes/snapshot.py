@@ -10,7 +10,7 @@ from grpo_api.v1alpha1 import GRPOJob
 from . import kinds, labels, names
 from .client import Client
 from .kinds import Kind
-from .named_objects import NamedObject, named_objects
+from .named_objects import NamedObject, is_valid_name, named_objects
 from .render import claim_name
 
 Manifest = dict[str, Any]
@@ -48,9 +48,9 @@ async def read(client: Client, job: GRPOJob) -> Snapshot:
         client.get(kinds.DEPLOYMENT, namespace, names.reference(name)),
         client.list(kinds.JOB, namespace, labels=selector),
         client.list(kinds.POD, namespace, labels=selector),
-        client.get(kinds.CLAIM, namespace, claim_name(job)),
+        _get(client, kinds.CLAIM, namespace, claim_name(job)),
     )
-    there = asyncio.gather(*(client.get(each.kind, namespace, each.name, metadata_only=True) for each in named))
+    there = asyncio.gather(*(_get(client, each.kind, namespace, each.name, metadata_only=True) for each in named))
     (deployment, jobs, pods, claim), found = await asyncio.gather(children, there)
     ours = Snapshot(
         deployment=deployment if deployment and is_owned(deployment, job) else None,
@@ -61,6 +61,13 @@ async def read(client: Client, job: GRPOJob) -> Snapshot:
     )
     events = await _events(client, namespace, _waiting(ours))
     return replace(ours, events=tuple(events))
+
+
+async def _get(
+    client: Client, kind: Kind, namespace: str, name: str, *, metadata_only: bool = False
+) -> Manifest | None:
+    """Return an object that the spec names, without asking for one that cannot exist."""
+    return await client.get(kind, namespace, name, metadata_only=metadata_only) if is_valid_name(name) else None
 
 
 def is_owned(child: Manifest, job: GRPOJob) -> bool:

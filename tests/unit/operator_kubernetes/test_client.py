@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from aiohttp import web
@@ -109,3 +110,36 @@ def test_apply_sends_the_manifest_server_side():
     assert seen["query"] == {"fieldManager": "grpo-operator", "force": "true"}
     assert seen["type"] == "application/apply-patch+yaml"
     assert seen["body"]["metadata"] == manifest["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("../../team-b/secrets/prod-db", "..%2F..%2Fteam-b%2Fsecrets%2Fprod-db"),
+        ("..%2Fpods", "..%252Fpods"),
+        ("%2e%2e", "%252e%252e"),
+        ("a?b=c#d", "a%3Fb=c%23d"),
+    ],
+)
+def test_a_name_stays_one_segment_of_the_path(name: str, sent: str):
+    seen: list[str] = []
+
+    async def take(request: web.Request) -> web.Response:
+        seen.append(request.raw_path)
+        return web.json_response({})
+
+    serve(take, lambda client: client.get(kinds.SECRET, "team-a", name))
+    (path,) = seen
+    segments = path.split("/")
+    assert segments[:-1] == ["", "api", "v1", "namespaces", "team-a", "secrets"]
+    # What the API server makes of it is the name again, and nothing else.
+    assert unquote(segments[-1]) == name
+    assert segments[-1] == sent
+
+
+@pytest.mark.parametrize("part", ["", ".", ".."])
+def test_a_path_has_no_part_that_leads_elsewhere(part: str):
+    with pytest.raises(ValueError, match="API path"):
+        kinds.SECRET.path("lab", part)
+    with pytest.raises(ValueError, match="API path"):
+        kinds.SECRET.path(part)

@@ -1,6 +1,13 @@
+import asyncio
+from typing import Any, cast
+
+import pytest
 from grpo_operator import reasons
 from grpo_operator.kubernetes import kinds
-from grpo_operator.kubernetes.named_objects import named_objects
+from grpo_operator.kubernetes.client import Client
+from grpo_operator.kubernetes.named_objects import is_valid_name, named_objects
+from grpo_operator.kubernetes.snapshot import read
+from grpo_operator.state import Fault
 
 from tests.unit.operator_kubernetes.jobs import grpo_job
 
@@ -52,3 +59,41 @@ def test_what_a_missing_one_means():
     assert named.kind == kinds.SECRET
     assert named.missing().reason == reasons.MISSING_SECRET
     assert named.missing().message == "Secret hf, named by hub.tokenSecret, does not exist"
+
+
+@pytest.mark.parametrize("name", ["a", "hf-token", "a.b-c.d", "0", "a" * 253])
+def test_names_that_can_exist(name: str):
+    assert is_valid_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "A", "-a", "a-", "a..b", "a_b", "a%2fb", "a\n", "a" * 254]
+)
+def test_names_that_cannot(name: str):
+    assert not is_valid_name(name)
+
+
+def test_a_name_that_cannot_exist_is_missing_and_never_asked_for():
+    asked: list[str] = []
+
+    class Recorder:
+        """In place of the client: remembers what it is asked for, and has nothing."""
+
+        async def get(self, kind: kinds.Kind, namespace: str, name: str, **_: Any) -> None:
+            asked.append(name)
+
+        async def list(self, *_: Any, **__: Any) -> list[Any]:
+            return []
+
+    elsewhere = "../../team-b/secrets/prod-db"
+    volumes = [
+        {"name": "v", "persistentVolumeClaim": {"claimName": "../x"}},
+        {"name": "w", "secret": {"secretName": elsewhere}},
+    ]
+    job = grpo_job(volumes=volumes)
+    snapshot = asyncio.run(read(cast("Client", Recorder()), job))
+    assert sorted(asked) == ["demo-output", "demo-reference"]
+    assert [each.missing() for each in snapshot.missing] == [
+        Fault(reasons.MISSING_CLAIM, "volumes: '../x' is no valid name of a PersistentVolumeClaim"),
+        Fault(reasons.MISSING_SECRET, f"volumes: '{elsewhere}' is no valid name of a Secret"),
+    ]
