@@ -27,7 +27,11 @@ def decide(job: GRPOJob, observed: Observed, now: datetime, limits: Limits) -> D
             model_path=finished.model_path(current, observed),
         )
     if current is not None and cause.failed(current):
-        counts = replace(counts, last=cause.gravest(counts.last, cause.find(current, now)))
+        if job.spec.suspend and cause.deleted(current):
+            # By us, in a run whose status was not written: what its pods die of tells nothing.
+            counts = replace(counts, last=suspend.end_attempt(counts, now))
+        else:
+            counts = replace(counts, last=cause.gravest(counts.last, cause.find(current, now)))
     if counts.ended and counts.ended.cause == "Permanent":
         return _restart(job, observed, counts, counts.ended, now, limits)
     failure = startup_order.reference_failed(job, observed)

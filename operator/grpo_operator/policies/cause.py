@@ -26,16 +26,21 @@ def failed(attempt: Attempt) -> bool:
     """
     if attempt.finished is not None:
         return attempt.finished == "Failed"
-    if _deleted(attempt):
+    if deleted(attempt):
         # Its Job was deleted by someone else while pods still ran; with no pods left it is just made again.
         return bool(attempt.live)
     return any(_ended_badly(pod) for pod in attempt.pods)
 
 
+def deleted(attempt: Attempt) -> bool:
+    """Whether the attempt's Job is gone, or on its way, without having ended."""
+    return not attempt.exists and attempt.finished is None
+
+
 def find(attempt: Attempt, now: datetime) -> LastTermination:
     """Return why an attempt that has `failed` ended, as far as its pods tell by now."""
     found = [_of_pod(pod) for pod in attempt.pods if _ended_badly(pod) or _disrupted(pod)]
-    if not found or _deleted(attempt):
+    if not found or deleted(attempt):
         found.append(_of_job(attempt))
     cause, fault = min(found, key=_gravity)
     return LastTermination(
@@ -58,10 +63,6 @@ def _ended_badly(pod: Pod) -> bool:
 
 def _disrupted(pod: Pod) -> bool:
     return pod.disruption is not None and pod.exit_code != ExitCode.SUCCEEDED
-
-
-def _deleted(attempt: Attempt) -> bool:
-    return not attempt.exists and attempt.finished is None
 
 
 def _gravity(found: tuple[Cause, Fault]) -> tuple[int, int]:
@@ -108,7 +109,7 @@ def _describe(code: int | None) -> str:
 
 def _of_job(attempt: Attempt) -> tuple[Cause, Fault]:
     """Return what the Job itself tells; its words are those of Kubernetes' podFailurePolicy messages."""
-    if _deleted(attempt):
+    if deleted(attempt):
         return "Disruption", Fault(reasons.DISRUPTED, f"the Job of attempt {attempt.number} was deleted")
     fault = attempt.failure or Fault(reasons.CRASHED, f"attempt {attempt.number} failed, and its pods are gone")
     if "DisruptionTarget" in fault.message:

@@ -429,6 +429,35 @@ def test_an_attempt_that_outlived_its_suspension_is_ended_all_the_same():
     assert made.attempt is None
 
 
+def suspended(job: GRPOJob, suspend: bool = True) -> GRPOJob:
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"suspend": suspend})})
+
+
+def test_a_suspension_whose_status_was_lost_after_the_deletion_is_no_disruption():
+    job = suspended(run_to_training())
+    assert step(job, observe(running())).remove_attempts == (0,)
+    # The status of that plan was never written; the Job is gone, its pods end.
+    ending = Attempt(0, exists=False, pods=(running_pod(0, terminating=True), ended_pod(1, 143, disruption=EVICTED)))
+    job = after(job, step(job, observe(ending), 5))
+    assert job.status.trainer is not None
+    assert job.status.trainer.last_termination is not None
+    assert job.status.trainer.last_termination.cause == "Suspend"
+    made = step(suspended(job, False), observe(), 100)
+    assert made.attempt is not None
+    assert (made.attempt.number, made.status.restarts, made.status.disruptions) == (1, 0, 0)
+
+
+def test_a_crash_before_the_suspension_is_no_disruption_once_the_job_is_deleted():
+    job = run_to_training()
+    job = after(job, step(job, observe(failed(0, ended_pod(0, 1), running_pod(1)))))
+    job = suspended(job)
+    ending = Attempt(0, exists=False, pods=(running_pod(1, terminating=True),))
+    job = after(job, step(job, observe(ending), 5))
+    made = step(suspended(job, False), observe(), 100)
+    assert made.attempt is not None
+    assert (made.attempt.number, made.status.restarts, made.status.disruptions) == (1, 1, 0)
+
+
 def test_a_job_born_suspended_makes_nothing():
     made = step(make_job(suspend=True), observe(reference=Reference()))
     assert (made.prepare, made.reference, made.attempt) == (False, None, None)
