@@ -35,7 +35,9 @@ def decide(job: GRPOJob, observed: Observed, now: datetime, limits: Limits) -> D
     if counts.ended and counts.ended.cause == "Permanent":
         return _restart(job, observed, counts, counts.ended, now, limits)
     failure = startup_order.reference_failed(job, observed)
-    if failure:
+    # An attempt that runs waits for the reference within its own deadline, and ends with 75 if that passes.
+    runs = current is not None and current.exists and counts.ended is None
+    if failure and not runs:
         return _finish(job, observed, counts, failure)
     if job.spec.suspend:
         return _suspend(job, observed, replace(counts, last=suspend.end_attempt(counts, now)), limits)

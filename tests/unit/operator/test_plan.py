@@ -183,6 +183,16 @@ def test_a_reference_that_can_never_be_ready_fails_the_job():
     assert step(make_job(), observe(reference=crashed)).status.phase == "Starting"
 
 
+def test_a_reference_that_fails_for_good_ends_the_job_only_once_no_attempt_runs():
+    down = Reference(True, desired=1, pods=1, exit_code=64)
+    job = run_to_training()
+    made = step(job, observe(running(), reference=down))
+    assert (made.status.phase, made.status.reason) == ("Running", "ReferenceNotReady")
+    lost = failed(0, ended_pod(0, 75), ended_pod(1, 75))
+    made = step(after(job, made), observe(lost, reference=down), 60)
+    assert (made.status.phase, made.status.reason) == ("Failed", "ReferenceFailed")
+
+
 # --- an attempt ends badly
 
 
