@@ -38,6 +38,8 @@ MAX_ROUNDS = 3
 class Memory:
     """What is remembered of a job between two looks. Losing it (a restart) costs nothing but a few calls."""
 
+    uid: str
+    """The job's: one made anew under the same name is another job."""
     refusals: tuple[Fault, ...] = ()
     terminating: bool = False
     progress: Progress | None = None
@@ -84,13 +86,20 @@ class Controller:
         except ValidationError as error:
             await self._invalid(raw, error)
             return None
-        memory = self._memories.setdefault(key, Memory())
+        memory = self.memory(key, job.metadata.uid)
         decided = await self._advance(job, memory)
         self.phases[key] = decided.status.phase or ""
         if _dump(decided.status) != _dump(job.status):
             await self._write_status(raw, _dump(decided.status))
             await self._tell(job, decided)
         return decided.look_again
+
+    def memory(self, key: Key, uid: str) -> Memory:
+        """Return what is remembered of the job with this uid; what is known of an earlier one of its name goes."""
+        known = self._memories.get(key)
+        if known is None or known.uid != uid:
+            known = self._memories[key] = Memory(uid)
+        return known
 
     async def _advance(self, job: GRPOJob, memory: Memory) -> Plan:
         """Plan and carry out, again if that meets a refusal that the plan did not know of; return the last plan."""
