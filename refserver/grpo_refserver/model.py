@@ -62,6 +62,8 @@ def load(settings: Settings) -> LoadedModel:
     log.info("loading model", extra={"model": settings.model, "device": device})
     begun = time.monotonic()
     try:
+        if settings.model.startswith(("/", ".")) and not Path(settings.model).exists():
+            raise ConfigurationError(f"--model: there is no folder {settings.model}: is the volume mounted?")
         model = transformers.AutoModelForCausalLM.from_pretrained(
             settings.model,
             revision=settings.revision,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import deepspeed
@@ -37,6 +38,8 @@ def read_model_files(spec: ModelSpec) -> ModelFiles:
     """
     where = {"revision": spec.revision, "trust_remote_code": spec.trust_remote_code}
     try:
+        if spec.name.startswith(("/", ".")) and not Path(spec.name).exists():
+            raise ConfigurationError("model.name", f"there is no folder {spec.name}: is the volume mounted?")
         config = AutoConfig.from_pretrained(spec.name, **where)
         tokenizer = AutoTokenizer.from_pretrained(spec.name, **where)
     except (OSError, ValueError) as error:

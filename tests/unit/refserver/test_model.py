@@ -33,6 +33,11 @@ def test_a_folder_without_tokenizer_serves_with_a_warning(model_path, tmp_path, 
     assert "no tokenizer" in caplog.text
 
 
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"^--model: there is no folder .*absent: is the volume mounted\?$"):
+        load(Settings(model=str(tmp_path / "absent")))
+
+
 def test_a_truncated_or_broken_model_is_refused(model_path, tmp_path):
     shutil.copy(model_path / "config.json", tmp_path)
     weights = (model_path / "model.safetensors").read_bytes()
