@@ -11,5 +11,7 @@ from grpo_trainer.policy import read_model_files
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"^model\.name: there is no folder .*absent: is the volume mounted\?$"):
+    with pytest.raises(
+        ConfigurationError, match=r"^model\.name: there is no folder .*absent: is the volume mounted\?$"
+    ):
         read_model_files(ModelSpec(name=str(tmp_path / "absent")))
