@@ -71,6 +71,8 @@ def parse(text: str, source: str = "<text>") -> Manifest:
         raise ManifestError(f"{where}: not valid YAML: {error.problem or error.context}") from error
     except YAMLError as error:
         raise ManifestError(f"{source}: not valid YAML: {error}") from error
+    except RecursionError:
+        raise ManifestError(f"{source}: is nested too deeply to be a {KIND}") from None
     jobs = [document for document in documents if isinstance(document, Mapping) and document.get("kind") == KIND]
     if len(jobs) != 1:
         found = ", ".join(_kind(document) for document in documents) or "nothing"

@@ -68,6 +68,12 @@ def test_a_file_without_one_job_is_refused_with_its_line(text: str, message: str
     assert message.replace("holds object", "holds an object") in str(error.value)
 
 
+@pytest.mark.parametrize("text", ["spec: " + "[" * 5000, "a: " + "{b: " * 5000 + "1" + "}" * 5000])
+def test_absurd_nesting_is_refused_with_a_sentence(text: str):
+    with pytest.raises(ManifestError, match=r"^job\.yaml: is nested too deeply"):
+        parse(text, "job.yaml")
+
+
 def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(ManifestError, match=r"nope\.yaml: cannot be read"):
         load(str(tmp_path / "nope.yaml"))
