@@ -44,13 +44,30 @@ class ApiError(Exception):
         self.causes = causes
 
 
+class NoClusterError(Exception):
+    """Nothing that can be read says how the API server is reached; the message says what to do about it."""
+
+
 async def load_configuration() -> Configuration:
-    """Return how the API server is reached: the file $KUBECONFIG, the pod's ServiceAccount, or ~/.kube/config."""
+    """Return how the API server is reached: the file $KUBECONFIG, the pod's ServiceAccount, or ~/.kube/config.
+
+    Raises:
+        NoClusterError: it cannot be read.
+    """
     configuration = Configuration()
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
-        kubernetes_config.load_incluster_config(client_configuration=configuration)
-    else:
-        await kubernetes_config.load_kube_config(client_configuration=configuration)
+    file = os.environ.get("KUBECONFIG")
+    in_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not file
+    try:
+        if in_pod:
+            kubernetes_config.load_incluster_config(client_configuration=configuration)
+        else:
+            await kubernetes_config.load_kube_config(config_file=file or None, client_configuration=configuration)
+    except Exception as error:  # the loader stumbles with whatever type a malformed file brings about
+        where = "the pod's ServiceAccount" if in_pod else f"KUBECONFIG ({file})" if file else "~/.kube/config"
+        raise NoClusterError(
+            f"no cluster is known: {where} cannot be used: {error}; set KUBECONFIG to a kubeconfig file with a "
+            "current-context, or run in a pod with a ServiceAccount"
+        ) from error
     return configuration
 
 

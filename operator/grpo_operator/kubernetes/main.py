@@ -14,7 +14,7 @@ from prometheus_client import start_http_server
 
 from . import frame, kinds, metrics
 from .applied import Applied
-from .client import ApiError, Client
+from .client import ApiError, Client, NoClusterError
 from .controller import Controller
 from .queue import Key, Queue
 from .settings import Settings, SettingsError
@@ -172,7 +172,10 @@ def command(namespaces: tuple[str, ...], verbose: bool) -> None:
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
     start_http_server(settings.metrics_port, registry=metrics.REGISTRY)
-    asyncio.run(operate(settings))
+    try:
+        asyncio.run(operate(settings))
+    except NoClusterError as error:
+        raise click.ClickException(str(error)) from None
 
 
 if __name__ == "__main__":
