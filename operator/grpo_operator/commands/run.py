@@ -56,7 +56,7 @@ def command(file: str, output: Path, reward_paths: tuple[Path, ...], resume: str
     from grpo_operator.local.environs import LocalRunError, unused
     from grpo_operator.local.outcome import Outcome, draw_plot
     from grpo_operator.local.resume import resume as resume_run
-    from grpo_operator.local.run_files import RunFiles, RunFilesError
+    from grpo_operator.local.run_files import RunFiles, RunFilesError, check_result
     from grpo_operator.local.runner import RunInterruptedError, Runner
     from grpo_operator.table import Display
 
@@ -74,6 +74,12 @@ def command(file: str, output: Path, reward_paths: tuple[Path, ...], resume: str
         raise click.ClickException(str(error)) from error
     if job.spec.suspend:
         raise click.ClickException("spec.suspend is true: a local run would wait for ever; set it to false")
+    try:
+        files.check_writable()
+        if result is not None:
+            check_result(result)
+    except RunFilesError as error:
+        raise click.ClickException(str(error)) from error
     for field in unused(job):
         console.print(f"not used in a local run: spec.{field}", style="dim")
     console.print(f"files: {files.folder}")
@@ -89,6 +95,5 @@ def command(file: str, output: Path, reward_paths: tuple[Path, ...], resume: str
     for line in outcome.lines():
         console.print(line)
     if result is not None:
-        result.parent.mkdir(parents=True, exist_ok=True)
         result.write_text(outcome.to_json())
     sys.exit(0 if runner.job.status.phase == "Succeeded" else 1)

@@ -3,6 +3,7 @@
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from grpo_api import layout
 from grpo_api.progress import Termination
@@ -69,6 +70,11 @@ class RunFiles:
         """The termination log of a trainer pod."""
         return self.folder / "run" / f"attempt-{attempt}-pod-{index}.termination.json"
 
+    @property
+    def reference_termination_log(self) -> Path:
+        """The termination log of the reference server."""
+        return self.folder / "run" / "reference.termination.json"
+
     def prepare(self, job: GRPOJob) -> None:
         """Make the folders, the token (readable by its owner alone) and the config."""
         self.config.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +83,19 @@ class RunFiles:
             self.token.touch(mode=0o600)
             self.token.write_text(secrets.token_urlsafe(32))
         _replace(self.config, environment.config_json(job))
+
+    def check_writable(self) -> None:
+        """Make the folder, and try to write in it.
+
+        Raises:
+            RunFilesError: it cannot be made or written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise RunFilesError(f"--output: the folder {self.folder} cannot be written: {error}") from error
 
     def save(self, job: GRPOJob) -> None:
         """Write the job with its status, as a whole or not at all."""
@@ -93,6 +112,23 @@ class RunFiles:
             return GRPOJob.model_validate_json(_json(manifest.load(str(self.job)).data)).status
         except (manifest.ManifestError, ValidationError) as error:
             raise RunFilesError(f"{self.folder} is not the folder of a local run: {error}") from error
+
+
+def check_result(path: Path) -> None:
+    """Make the folder of the result file, and try to write there; what the file held before stays.
+
+    Raises:
+        RunFilesError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.exists()
+        with path.open("ab"):
+            pass
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise RunFilesError(f"--result: the file {path} cannot be written: {error}") from error
 
 
 def read_termination(path: Path) -> Termination | None:

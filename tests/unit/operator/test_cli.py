@@ -76,3 +76,16 @@ def test_a_suspended_job_is_not_run():
     done = grpo("run", "-", stdin=Path(QUICKSTART).read_text().rstrip() + "\n  suspend: true\n")
     assert done.returncode == 1
     assert "spec.suspend is true" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--output", "--result"])
+def test_a_run_that_could_not_write_does_not_start(option: str, tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    arguments = {"--output": str(tmp_path / "runs"), option: str(file / "below")}
+    done = grpo("run", QUICKSTART, *[word for pair in arguments.items() for word in pair])
+    assert done.returncode == 1
+    assert f"{option}: the " in done.stderr
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "files:" not in done.stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from grpo_api.v1alpha1 import LastTermination, ProgressStatus, Status, TrainerStatus
 from grpo_operator.local.resume import resume
-from grpo_operator.local.run_files import RunFiles, RunFilesError, read_termination
+from grpo_operator.local.run_files import RunFiles, RunFilesError, check_result, read_termination
 from grpo_operator.plan import plan
 
 from tests.unit.operator.world import NOW, later, make_job, observe
@@ -91,3 +91,12 @@ def test_a_run_that_succeeded_is_not_resumed(tmp_path: Path):
     RunFiles.of(tmp_path, make_job()).save(make_job(status=done))
     with pytest.raises(RunFilesError, match="has Succeeded; the model lies in /m"):
         resume(make_job(), tmp_path, "uid-1")
+
+
+def test_the_result_file_is_tried_and_left_as_it_was(tmp_path: Path):
+    new, old = tmp_path / "a" / "new.json", tmp_path / "old.json"
+    old.write_text("before")
+    check_result(new)
+    check_result(old)
+    assert not new.exists()
+    assert old.read_text() == "before"
