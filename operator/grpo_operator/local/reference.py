@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import httpx
+from grpo_api import env
+from grpo_api.progress import Termination
 
 from grpo_operator import reasons
 from grpo_operator.local.gang import tail
 from grpo_operator.local.process import Process
-from grpo_operator.local.run_files import RunFiles
+from grpo_operator.local.run_files import RunFiles, read_termination
 from grpo_operator.state import Fault, Reference, ReferenceTarget
 
 _GRACE = 10.0
@@ -65,7 +67,10 @@ class ReferenceProcess:
         if wanted and self._process is None and time.monotonic() >= self._start_at:
             assert self._target is not None
             command = [*self._command, *self._target.arguments]
-            self._process = Process("reference", command, self._environment, self._files.reference_log)
+            told = self._files.reference_termination_log
+            told.unlink(missing_ok=True)
+            environment = {**self._environment, env.GRPO_TERMINATION_LOG: str(told)}
+            self._process = Process("reference", command, environment, self._files.reference_log)
             self._starts += 1
         self._ready = self._process is not None and not self._process.terminating and self._answers()
 
@@ -74,7 +79,11 @@ class ReferenceProcess:
         if self._target is None:
             return Reference(pods=int(self.live))
         crashed = self._exit_code is not None and not self.live
-        faults = (Fault(reasons.CRASH_LOOP_BACK_OFF, self._last_words()),) if crashed else ()
+        faults = (
+            (Fault(reasons.CRASH_LOOP_BACK_OFF, f"the reference server: {self._termination().message}"),)
+            if crashed
+            else ()
+        )
         return Reference(
             exists=True,
             desired=self._target.replicas,
@@ -82,6 +91,7 @@ class ReferenceProcess:
             pods=int(self.live),
             faults=faults,
             exit_code=self._exit_code if crashed else None,
+            termination=self._termination() if crashed else None,
         )
 
     def _ended(self, process: Process) -> None:
@@ -91,9 +101,14 @@ class ReferenceProcess:
         self._start_at = time.monotonic() + (0 if asked else wait)
         self._process = None
 
+    def _termination(self) -> Termination:
+        """Return what it wrote to its termination log, or else the last line that it printed."""
+        told = read_termination(self._files.reference_termination_log)
+        return told or Termination(reason=reasons.CRASHED, message=self._last_words(), exit_code=self._exit_code)
+
     def _last_words(self) -> str:
         last = tail(self._files.reference_log, 1)
-        return f"the reference server ended with exit code {self._exit_code}: {last[0] if last else 'it said nothing'}"
+        return f"it ended with exit code {self._exit_code}: {last[0] if last else 'it said nothing'}"
 
     def _answers(self) -> bool:
         with suppress(httpx.HTTPError):
