@@ -271,6 +271,18 @@ PEER_LOST = _reason(
     "A rank lost another one and no graver cause was seen (exit code 75).",
     "Read the log of the rank that the message names; check the network between the nodes.",
 )
+SUPERSEDED = _reason(
+    ENDS,
+    "Superseded",
+    "A rank found that a newer attempt of the run has begun, and wrote no checkpoint any more (exit code 75).",
+    "Nothing: the newer attempt goes on. If it comes up again, see which node kept pods of an older attempt.",
+)
+INTERRUPTED = _reason(
+    ENDS,
+    "Interrupted",
+    "A rank ended for a cause outside the job that has no name of its own (exit code 75).",
+    "Read the message and the rank's log.",
+)
 TERMINATED = _reason(
     ENDS, "Terminated", "The trainer was asked to end (SIGTERM), and saved a checkpoint if it could (exit code 75)."
 )

@@ -70,3 +70,39 @@ def test_the_page_has_every_reason_once():
     for name in reasons.REASONS:
         assert page.count(f"| `{name}` |") == 1
     assert "| `Training` |" in page.split("###")[1]
+
+
+def test_every_reason_the_trainer_gives_is_explained():
+    """Read from its source, since the operator's tests do not need torch."""
+    folder = PACKAGE.parents[1] / "trainer" / "grpo_trainer"
+    if not folder.is_dir():
+        pytest.skip(f"the trainer's source is not at {folder}")
+    words = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                words |= {word for statement in node.body for word in named_reason(statement)}
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in ("Fault", "Termination")
+            ):
+                given = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
+                words |= {word for value in given for word in texts(value)}
+    assert {"ConfigurationError", "Crashed", "PeerLost", "RewardError", "Succeeded", "Superseded"} <= words
+    assert words <= set(reasons.REASONS)
+
+
+def named_reason(statement: ast.stmt) -> list[str]:
+    """Return what a line of a class gives to `reason`, if it does."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    named = any(isinstance(target, ast.Name) and target.id == "reason" for target in targets)
+    value = getattr(statement, "value", None)
+    return texts(value) if named and value is not None else []
+
+
+def texts(value: ast.expr) -> list[str]:
+    """Return the words that an expression can become: a literal, or either of two."""
+    if isinstance(value, ast.IfExp):
+        return [*texts(value.body), *texts(value.orelse)]
+    return [value.value] if isinstance(value, ast.Constant) and isinstance(value.value, str) else []
