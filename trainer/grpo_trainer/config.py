@@ -46,6 +46,8 @@ class Settings:
     """Gather the ZeRO-3 shards for generation; None: as the free memory allows."""
     token: str | None = field(default=None, repr=False)
     """Bearer token of the job's pods."""
+    token_file: Path | None = None
+    """Where the token was read: a Secret that is made again changes it."""
     progress_port: int | None = None
     """Port of /progress and /metrics on rank 0; None: not served."""
     termination_log: Path | None = None
@@ -109,6 +111,7 @@ def load(job: Job, environ: Mapping[str, str]) -> Settings:
         reference_url=_reference_url(job, environ),
         gather=_gather(spec, environ),
         token=_token(environ),
+        token_file=Path(environ[env.GRPO_TOKEN_FILE]) if environ.get(env.GRPO_TOKEN_FILE) else None,
         progress_port=_integer(environ, env.GRPO_PROGRESS_PORT),
         termination_log=Path(environ[env.GRPO_TERMINATION_LOG]) if environ.get(env.GRPO_TERMINATION_LOG) else None,
     )

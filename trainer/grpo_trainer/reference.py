@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -47,17 +48,25 @@ class ReferenceClient:
         url: str,
         *,
         token: str | None,
+        token_file: Path | None = None,
         temperature: float,
         timeout_seconds: float,
         max_request_tokens: int | None = None,
         use_proxies: bool = True,
     ) -> None:
-        """`timeout_seconds`: whole deadline of one batch. `use_proxies`: follow HTTP_PROXY and the like."""
+        """Connects with the first request.
+
+        Args:
+            token_file: where `token` was read, and a new one is looked for on 401.
+            timeout_seconds: whole deadline of one batch.
+            use_proxies: follow HTTP_PROXY and the like.
+        """
         self._url = url
         self._temperature = temperature
         self._timeout = timeout_seconds
         self._max_request_tokens = max_request_tokens
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._token_file = token_file
+        headers = {"Authorization": _bearer(token)} if token else {}
         self._http = httpx.Client(base_url=url, headers=headers, trust_env=use_proxies)
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="reference")
         self._closed = threading.Event()
@@ -142,6 +151,8 @@ class ReferenceClient:
                     wait = retry_after(response.headers.get("Retry-After"))
                 elif response.status_code in FAILED:
                     failures += 1
+                elif response.status_code == 401 and self._take_new_token(response.request):
+                    wait = 0.0
                 else:
                     raise self._refused(response, problem)
             if attempt == 0 and not self._closed.is_set():
@@ -149,6 +160,19 @@ class ReferenceClient:
             delay = backoff(attempt) if wait is None else wait * random.uniform(1.0, 1.25)  # noqa: S311
             attempt += 1
             self._closed.wait(min(delay, max(0.0, deadline - time.monotonic())))
+
+    def _take_new_token(self, refused: httpx.Request) -> bool:
+        """Read the token's file again; return whether it holds another token than the one that was refused."""
+        if self._token_file is None:
+            return False
+        try:
+            token = self._token_file.read_text().strip()
+        except OSError:
+            return False
+        if not token or _bearer(token) == refused.headers.get("Authorization"):
+            return False
+        self._http.headers["Authorization"] = _bearer(token)
+        return True
 
     def _refused(self, response: httpx.Response, problem: str) -> ConfigurationError:
         if response.status_code in (401, 403):
@@ -178,6 +202,10 @@ class PendingLogprobs:
             ConfigurationError: the server refused the request.
         """
         return [sequence for part in self._parts for sequence in part.result()]
+
+
+def _bearer(token: str) -> str:
+    return f"Bearer {token}"
 
 
 def group_rows(prompts: Sequence[list[int]], completions: Sequence[list[int]]) -> list[Group]:

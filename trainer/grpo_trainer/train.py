@@ -222,6 +222,7 @@ def _connect_reference(
     client = ReferenceClient(
         settings.reference_url,
         token=settings.token,
+        token_file=settings.token_file,
         temperature=spec.generation.temperature,
         timeout_seconds=spec.reference.request_timeout_seconds,
         use_proxies=spec.reference.url is not None,  # the operator's own server is in the cluster

@@ -57,6 +57,7 @@ def test_the_token_is_read_and_not_shown(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret-token\n")
     settings = load(job(), OUT | {env.GRPO_TOKEN_FILE: str(tmp_path / "token")})
     assert settings.token == "secret-token"
+    assert settings.token_file == tmp_path / "token"
     assert "secret-token" not in repr(settings)
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,7 +93,7 @@ def _right(groups: list[Group]) -> Answer:
     return 200, {"Content-Type": SAFETENSORS}, encode_answer(answer, groups, SAFETENSORS)
 
 
-def score(server: Scripted, timeout: float = 20.0, **options: int) -> list[list[float]]:
+def score(server: Scripted, timeout: float = 20.0, **options: Any) -> list[list[float]]:
     client = ReferenceClient(
         server.url, token="secret", temperature=1.0, timeout_seconds=timeout, use_proxies=False, **options
     )
@@ -186,6 +188,34 @@ def test_a_refusal_is_permanent(answer: Answer, field: str) -> None:
         with pytest.raises(ConfigurationError, match=f"^{field}: "):
             score(server, timeout=600)
         assert len(server.requests) == 1
+
+
+def test_a_new_token_is_read_on_401(tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("new\n")
+    with serving(Scripted(script=[problem(401, "no such token")])) as server:
+        assert score(server, token_file=token_file) == RIGHT
+    assert server.tokens == ["Bearer secret", "Bearer new"]
+
+
+@pytest.mark.parametrize("content", ["secret\n", "", None])
+def test_a_401_is_permanent_where_the_file_has_no_new_token(content: str | None, tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    if content is not None:
+        token_file.write_text(content)
+    with serving(Scripted(script=[problem(401, "no such token")] * 9)) as server:
+        with pytest.raises(ConfigurationError, match=r"^GRPO_TOKEN_FILE: "):
+            score(server, token_file=token_file)
+        assert len(server.requests) == 1
+
+
+def test_a_401_is_permanent_where_the_new_token_is_refused_too(tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("new")
+    with serving(Scripted(script=[problem(401, "no such token")] * 9)) as server:
+        with pytest.raises(ConfigurationError, match=r"^GRPO_TOKEN_FILE: "):
+            score(server, token_file=token_file)
+        assert server.tokens == ["Bearer secret", "Bearer new"]
 
 
 def test_closing_breaks_off_the_wait() -> None:
