@@ -28,7 +28,7 @@ examples:
   grpo-refserver --model /models/base --host 0.0.0.0 --token-file /run/secrets/token --max-batch-tokens 32768
   curl localhost:8000/v1/logprobs --json '{"groups":[{"prompt":[1,2],"completions":[[3,4],[5]]}]}'
 
-exit codes: 0 drained after SIGTERM; 64 settings that cannot work; 1 anything else.
+exit codes: 0 drained after SIGTERM; 64 settings that cannot work; 75 the hub could not be reached; 1 anything else.
 """
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import completion_logprobs
+from grpo_scoring.outages import is_outage
 from grpo_scoring.self_check import check_scoring
 from grpo_scoring.tokenizer_hash import tokenizer_hash
 from safetensors import SafetensorError
 
-from grpo_refserver.settings import ConfigurationError, Settings
+from grpo_refserver.settings import ConfigurationError, HubUnreachable, Settings
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ def load(settings: Settings) -> LoadedModel:
     """Loads, checks and warms up the model.
 
     Raises:
+        HubUnreachable: the hub does not answer.
         ConfigurationError: there is no such model, or it cannot be scored.
     """
     import transformers  # seconds: not before the server listens
@@ -71,7 +73,13 @@ def load(settings: Settings) -> LoadedModel:
             attn_implementation=settings.attn_implementation,
             trust_remote_code=settings.trust_remote_code,
         )
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+    except Exception as error:
+        if is_outage(error):
+            raise HubUnreachable(
+                f"--model {settings.model} cannot be loaded, the hub could not be reached: {error}"
+            ) from error
+        if not isinstance(error, OSError | ValueError | ImportError | SafetensorError):
+            raise
         raise ConfigurationError(
             f"--model {settings.model} cannot be loaded: {_unreadable(settings.model) or error}"
         ) from error

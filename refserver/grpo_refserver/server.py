@@ -20,7 +20,7 @@ from grpo_api.termination import write_termination
 from grpo_refserver.app import create_app
 from grpo_refserver.auth import TokenFile
 from grpo_refserver.service import Service
-from grpo_refserver.settings import ConfigurationError, Settings
+from grpo_refserver.settings import ConfigurationError, HubUnreachable, Settings
 from grpo_refserver.worker import State
 
 log = logging.getLogger(__name__)
@@ -111,6 +111,10 @@ async def _end(service: Service, server: _Server, failed: asyncio.Event, grace: 
         failure = service.worker.failure
         if isinstance(failure, ConfigurationError):
             return refuse(failure)
+        if isinstance(failure, HubUnreachable):
+            log.error("cannot start: %s", failure)
+            tell("HubUnreachable", str(failure), ExitCode.RETRY)
+            return ExitCode.RETRY
         log.error("the model thread has failed", exc_info=failure)
         tell("Crashed", f"the model thread has failed: {failure}", CRASHED)
         return CRASHED

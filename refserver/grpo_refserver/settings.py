@@ -10,6 +10,10 @@ class ConfigurationError(Exception):
     """The server cannot start with these settings; the message says what to change."""
 
 
+class HubUnreachable(Exception):  # noqa: N818  (nothing is wrong with the server: another start can cure it)
+    """The model hub did not answer, or was too busy to."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The flags of ``grpo-refserver`` (see ``cli.py`` for what each means)."""

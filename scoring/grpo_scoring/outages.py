@@ -20,6 +20,7 @@ _UNREACHABLE = frozenset(
 """Errors of transport, by library and class. By name, because which HTTP library the hub's client stands on changes."""
 
 _OFFLINE = "OfflineModeIsEnabled"
+"""Error of the hub's client. `datasets` cuts it off the chain, and keeps its name in the message alone."""
 _OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
@@ -31,7 +32,7 @@ def is_outage(error: BaseException) -> bool:
     chain = list(_chain(error))
     if any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in _OFFLINE_VARIABLES):
         return False
-    if any(type(link).__name__ == _OFFLINE for link in chain):
+    if any(type(link).__name__ == _OFFLINE or _OFFLINE in str(link) for link in chain):
         return False
     return any(_is_unreachable(link) or _is_for_later(link) for link in chain)
 

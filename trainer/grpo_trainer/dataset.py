@@ -9,8 +9,10 @@ from typing import Any
 
 import datasets
 from grpo_api.v1alpha1 import Dataset as DatasetSpec
+from grpo_scoring.outages import is_outage
 
 from grpo_trainer.errors import DatasetError
+from grpo_trainer.interruptions import HubUnreachable
 from grpo_trainer.prompts import Message, Prompt, as_messages, tokenize
 
 logger = logging.getLogger(__name__)
@@ -116,6 +118,7 @@ def read(spec: DatasetSpec) -> datasets.Dataset:
     """Return the rows of a hub dataset, a file, a folder of files, or a folder that `save_to_disk` wrote.
 
     Raises:
+        HubUnreachable: the hub does not answer.
         DatasetError: it names the field.
     """
     path = Path(spec.name)
@@ -132,6 +135,8 @@ def read(spec: DatasetSpec) -> datasets.Dataset:
     except DatasetError:
         raise
     except Exception as error:  # datasets raises many kinds, up to plain Exception
+        if is_outage(error):
+            raise HubUnreachable("dataset.name", _where(spec), error) from error
         text = " ".join(str(error).split())
         if "corresponds to no data" in text and "[" not in spec.split:
             raise DatasetError("dataset.name", f"{_where(spec)} has no rows") from error

@@ -20,6 +20,7 @@ import torch
 from datasets import disable_progress_bars
 from grpo_api.v1alpha1 import Dataset as DatasetSpec
 from grpo_api.v1alpha1 import RewardFunction
+from grpo_scoring.outages import is_outage
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
@@ -27,6 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 from grpo_trainer.dataset import PromptDataset, load_prompts
 from grpo_trainer.errors import ConfigurationError, PermanentError
 from grpo_trainer.evaluation import Evaluator, Judged, Result
+from grpo_trainer.interruptions import HubUnreachable
 from grpo_trainer.prompts import Prompt
 from grpo_trainer.rewards.runner import RewardRunner
 
@@ -165,14 +167,17 @@ def evaluate(options: argparse.Namespace) -> tuple[Report, dict[str, Judged]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: print the table, write the report; return the exit status (64 or 65 on a user's error)."""
+    """Command line: print the table, write the report; return the exit status.
+
+    64 or 65 on a user's error, 75 where the hub could not be reached.
+    """
     options = make_parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     disable_progress_bar()
     disable_progress_bars()
     try:
         report, judged = evaluate(options)
-    except PermanentError as error:
+    except (PermanentError, HubUnreachable) as error:
         sys.stderr.write(f"{error}\n")
         return int(error.exit_code)
     sys.stdout.write(table(report) + "\n" + examples(judged, options.samples))
@@ -218,7 +223,11 @@ def _load_model(options: argparse.Namespace) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(options.model, **remote)
         model = AutoModelForCausalLM.from_pretrained(options.model, dtype=options.dtype, **remote)
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        if is_outage(error):
+            raise HubUnreachable("--model", options.model, error) from error
+        if not isinstance(error, OSError | ValueError):
+            raise
         text = " ".join(str(error).split())
         raise ConfigurationError("--model", f"{options.model} cannot be loaded: {text}") from error
     return model.to(device), tokenizer

@@ -26,6 +26,17 @@ class ReferenceLost(Interruption):
     reason = "ReferenceLost"
 
 
+class HubUnreachable(Interruption):
+    """The model or dataset hub did not answer, or was too busy to."""
+
+    reason = "HubUnreachable"
+
+    def __init__(self, field: str, name: str, error: BaseException) -> None:
+        super().__init__(
+            f"{field}: {name} cannot be read, the hub could not be reached: {' '.join(str(error).split())}"
+        )
+
+
 class Terminated(Interruption):
     """SIGTERM came; the state was saved."""
 

@@ -11,6 +11,7 @@ import deepspeed
 import torch
 from grpo_api.v1alpha1 import ModelSpec, Spec
 from grpo_scoring.logprobs import RowLogprobs, enable_scoring
+from grpo_scoring.outages import is_outage
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.integrations import HfDeepSpeedConfig
@@ -18,6 +19,7 @@ from transformers.integrations import HfDeepSpeedConfig
 from grpo_trainer.deepspeed_config import deepspeed_config
 from grpo_trainer.distributed import Communicator
 from grpo_trainer.errors import ConfigurationError
+from grpo_trainer.interruptions import HubUnreachable
 from grpo_trainer.optimizer import make_optimizer, make_scheduler
 
 
@@ -34,6 +36,7 @@ def read_model_files(spec: ModelSpec) -> ModelFiles:
     """Read configuration and tokenizer.
 
     Raises:
+        HubUnreachable: the hub does not answer.
         ConfigurationError: model.name cannot be read, or is no model this trainer can train.
     """
     where = {"revision": spec.revision, "trust_remote_code": spec.trust_remote_code}
@@ -42,7 +45,11 @@ def read_model_files(spec: ModelSpec) -> ModelFiles:
             raise ConfigurationError("model.name", f"there is no folder {spec.name}: is the volume mounted?")
         config = AutoConfig.from_pretrained(spec.name, **where)
         tokenizer = AutoTokenizer.from_pretrained(spec.name, **where)
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        if is_outage(error):
+            raise HubUnreachable("model.name", spec.name, error) from error
+        if not isinstance(error, OSError | ValueError):
+            raise
         text = " ".join(str(error).split())
         raise ConfigurationError("model.name", f"{spec.name} cannot be read: {text}") from error
     dtype = (getattr(config, "dtype", None) or torch.float32) if spec.dtype == "auto" else getattr(torch, spec.dtype)
@@ -152,6 +159,7 @@ def load_policy(spec: Spec, files: ModelFiles, communicator: Communicator, total
     """Load the weights, sharded from the start under ZeRO-3, and make the engine. A collective.
 
     Raises:
+        HubUnreachable: the hub does not answer.
         ConfigurationError: the weights cannot be read, or trainer.deepspeed.config cannot work.
     """
     gpu = communicator.device.type == "cuda"
@@ -169,7 +177,11 @@ def load_policy(spec: Spec, files: ModelFiles, communicator: Communicator, total
             dtype=files.dtype,
             attn_implementation=spec.model.attn_implementation,
         )
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:
+        if is_outage(error):
+            raise HubUnreachable("model.name", spec.model.name, error) from error
+        if not isinstance(error, OSError | ValueError | ImportError):
+            raise
         text = " ".join(str(error).split())
         raise ConfigurationError("model.name", f"{spec.model.name} cannot be loaded: {text}") from error
     del sharded_loading

@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 from grpo_refserver.model import load
-from grpo_refserver.settings import ConfigurationError, Settings
+from grpo_refserver.settings import ConfigurationError, HubUnreachable, Settings
 from grpo_scoring.tokenizer_hash import tokenizer_hash
 
 
@@ -36,6 +36,21 @@ def test_a_folder_without_tokenizer_serves_with_a_warning(model_path, tmp_path, 
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match=r"^--model: there is no folder .*absent: is the volume mounted\?$"):
         load(Settings(model=str(tmp_path / "absent")))
+
+
+@pytest.mark.parametrize(("offline", "error"), [("0", HubUnreachable), ("1", ConfigurationError)])
+def test_a_hub_that_does_not_answer_is_no_wrong_setting(offline, error, monkeypatch):
+    """The hub's client is a stand-in: the real one takes most of a minute to give up."""
+
+    def unreachable(*_, **__):
+        raise OSError("We couldn't connect") from ConnectionRefusedError()
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", unreachable)
+    for name in ("TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    with pytest.raises(error, match="--model org/model cannot be loaded"):
+        load(Settings(model="org/model"))
 
 
 def test_a_truncated_or_broken_model_is_refused(model_path, tmp_path):

@@ -58,6 +58,7 @@ def test_an_outage_is_seen_through_what_wraps_it(error: Exception, monkeypatch: 
         answered(404),
         httpx.UnsupportedProtocol("hub://"),
         OfflineModeIsEnabled("HF_HUB_OFFLINE is set"),
+        ConnectionError("Couldn't reach 'org/data' on the Hub (OfflineModeIsEnabled)"),
     ],
     ids=lambda error: type(error).__name__,
 )

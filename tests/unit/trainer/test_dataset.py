@@ -10,6 +10,7 @@ import pytest
 from grpo_api.v1alpha1 import Dataset as DatasetSpec
 from grpo_trainer.dataset import PromptDataset, load_prompts, read
 from grpo_trainer.errors import DatasetError
+from grpo_trainer.interruptions import HubUnreachable
 
 from tests.unit.trainer.tiny_model import make_tokenizer
 
@@ -178,3 +179,19 @@ def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
     datasets.Dataset.from_list(ROWS).select([]).to_parquet(tmp_path / "empty.parquet")
     with pytest.raises(DatasetError, match=r"dataset.name: .* has no rows"):
         load(tmp_path / "empty.parquet")
+
+
+def test_a_hub_that_does_not_answer_is_no_error_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's client is a stand-in: the real one takes most of a minute to give up."""
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise ConnectionError("Couldn't reach 'org/data' on the Hub (ConnectError)")
+
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    with pytest.raises(HubUnreachable, match=r"^dataset\.name: org/data, split train .*could not be reached"):
+        read(DatasetSpec(name="org/data"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DatasetError, match=r"^dataset\.name: "):
+        read(DatasetSpec(name="org/data"))

@@ -113,7 +113,7 @@ def test_without_output_the_json_comes_after_the_table(folder: Path, capsys: pyt
     [
         (["--reward", "judge:nothing"], 65, "reward function judge:nothing: cannot be imported"),
         (["--reward", "judge:is_a", "--dataset", "none.jsonl"], 65, "dataset.name: there is no file or folder"),
-        (["--reward", "judge:is_a", "--model", "nowhere"], 64, "--model: nowhere cannot be loaded"),
+        (["--reward", "judge:is_a", "--model", "./nowhere"], 64, "--model: ./nowhere cannot be loaded"),
         (["--reward", "judge:is_a", "--batch-size", "0"], 64, "--batch-size: must be at least 1, got 0"),
         (["--reward", "judge:is_a", "--temperature", "0"], 64, "--temperature: must be above 0"),
         (["--reward", "judge:is_a", "--reward-path", "nowhere"], 64, "--reward-path: nowhere is not a folder"),
