@@ -26,7 +26,7 @@ from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.faults import CRASH, AgreedFault, Fault, is_peer_loss
 from grpo_trainer.interruptions import Terminated
 from grpo_trainer.progress import ProgressBoard
-from grpo_trainer.ranks import Ranks
+from grpo_trainer.ranks import Ranks, alone_if_unset
 
 logger = logging.getLogger("grpo_trainer.main")  # __name__ is __main__
 
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         rank = Ranks.of(os.environ).rank
         set_up_logging(rank)
+        os.environ.update(alone_if_unset(os.environ))
         settings = read_settings(arguments)
         board = ProgressBoard(settings.attempt)
         if settings.spec.hub.offline:

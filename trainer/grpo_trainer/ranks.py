@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -66,6 +67,27 @@ class Ranks:
             MASTER_ADDR: self.master_addr,
             MASTER_PORT: str(self.master_port),
         }
+
+
+def alone_if_unset(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to add to those of a process that no launcher started: one rank, on a free port.
+
+    Raises:
+        ConfigurationError: only some of what torchrun sets is there; the missing ones are named.
+    """
+    needed = (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
+    missing = [name for name in needed if not environ.get(name)]
+    if not missing:
+        return {}
+    started = [name for name in environ if name in needed or name.startswith("PET_")]
+    if started:
+        raise ConfigurationError(
+            ", ".join(missing),
+            f"not set, though {', '.join(sorted(started))} is: start the ranks with torchrun or grpo-trainer",
+        )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Ranks(master_port=int(probe.getsockname()[1])).to_environ()
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:
