@@ -55,7 +55,7 @@ SUITES = {
         Suite("lint", [sys.executable, "tools/lint.py"], 5, pytest=False),
         pytest_suite("unit", 8, "-n2", "--dist=loadfile"),
         Suite("programs", ["tools/cluster/build.sh"], 30, pytest=False),
-        pytest_suite("integration", 18),
+        pytest_suite("integration", 20, "-n2", "--dist=loadfile"),
         Suite("images", ["tools/images/build.sh"], 20, pytest=False),
         pytest_suite("e2e", 30),
         pytest_suite("quickstart", 15),
