@@ -130,7 +130,6 @@ class CheckpointFolder:
             (saved.folder / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(saved.folder, ignore_errors=True)
 
-
     def _remove_half_deleted(self) -> None:
         """A `prune` that was killed leaves folders without manifest, below the newest complete checkpoint."""
         complete = self.complete()
