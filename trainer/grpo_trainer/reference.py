@@ -142,7 +142,9 @@ class ReferenceClient:
             try:
                 response = send(left)
             except httpx.TransportError as error:
-                problem = f"{type(error).__name__}: {error}"
+                if not (attempt and isinstance(error, httpx.TimeoutException)):
+                    # A later time-out is the deadline itself: what the server said before tells more.
+                    problem = f"{type(error).__name__}: {error}"
             else:
                 if response.status_code == 200:
                     return response

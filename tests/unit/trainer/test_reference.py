@@ -152,8 +152,8 @@ def test_retry_after_is_kept_to() -> None:
 
 def test_a_server_that_stays_busy_is_lost_at_the_deadline() -> None:
     with serving(Scripted(script=[problem(429, "queue full", Retry_After="0")] * 10000)) as server:
-        with pytest.raises(ReferenceLost, match=r"requestTimeoutSeconds 0\.5 .*HTTP 429: queue full"):
-            score(server, timeout=0.5)
+        with pytest.raises(ReferenceLost, match=r"requestTimeoutSeconds 3 .*HTTP 429: queue full"):
+            score(server, timeout=3)
         assert len(server.requests) > 1
 
 
