@@ -265,6 +265,12 @@ REFERENCE_LOST = _reason(
     "The reference server did not answer within reference.requestTimeoutSeconds (exit code 75).",
     "Read the reference server's log; raise reference.replicas if it is too slow.",
 )
+HUB_UNREACHABLE = _reason(
+    ENDS,
+    "HubUnreachable",
+    "Model, tokenizer or dataset could not be fetched: the hub did not answer (exit code 75).",
+    "Nothing, where it was an outage: the next attempt asks again. Else look at the pods' way out, a proxy, HF_ENDPOINT.",
+)
 PEER_LOST = _reason(
     ENDS,
     "PeerLost",

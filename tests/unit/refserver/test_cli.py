@@ -73,7 +73,7 @@ def test_settings_that_cannot_work_end_with_64_and_a_sentence(
     tmp_path, taken_port, capsys, model_path, restored_logging
 ):
     for flags, problem in [
-        (["--model", str(tmp_path / "none"), "--port", "0"], "none cannot be loaded"),
+        (["--model", str(tmp_path / "none"), "--port", "0"], "none: is the volume mounted?"),
         (["--model", "m", "--token-file", str(tmp_path / "none")], "cannot be read: No such file"),
         (["--model", "m", "--port", str(taken_port)], "Address already in use"),
         (["--model", str(model_path), "--port", "0", "--device", "cuda:9"], "torch sees no GPU"),

@@ -195,7 +195,6 @@ def test_after_a_hang_the_worker_starts_anew(code_dir: Path, tmp_path: Path) -> 
         ("my_rewards:missing", "cannot be imported: AttributeError: module 'my_rewards' has no attribute 'missing'"),
         ("no_such_module:f", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
         ("broken:f", r"cannot be imported: ZeroDivisionError: division by zero \(broken.py:1\)"),
-        ("acuracy", r"cannot be imported: ValueError: 'acuracy' is neither built in \(accuracy, format\)"),
     ],
 )
 def test_import_failures_come_at_the_start(code_dir: Path, function: str, message: str) -> None:
