@@ -269,7 +269,7 @@ HUB_UNREACHABLE = _reason(
     ENDS,
     "HubUnreachable",
     "Model, tokenizer or dataset could not be fetched: the hub did not answer (exit code 75).",
-    "Nothing, where it was an outage: the next attempt asks again. Else look at the pods' way out, a proxy, HF_ENDPOINT.",
+    "Nothing, where it was an outage: the next attempt asks again. Else look at the network, the proxy, HF_ENDPOINT.",
 )
 PEER_LOST = _reason(
     ENDS,
