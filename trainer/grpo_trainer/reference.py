@@ -247,7 +247,7 @@ def split_requests(groups: Sequence[Group], max_tokens: int | None) -> list[list
 
 def backoff(attempt: int) -> float:
     """Seconds before the next try: doubling, with full jitter, so that ranks do not come back all at once."""
-    return random.uniform(0.5, 1.0) * min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0**attempt)  # noqa: S311
+    return random.uniform(0.5, 1.0) * min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 16))  # noqa: S311
 
 
 def retry_after(value: str | None) -> float | None:

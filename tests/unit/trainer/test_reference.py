@@ -157,6 +157,10 @@ def test_a_server_that_stays_busy_is_lost_at_the_deadline() -> None:
         assert len(server.requests) > 1
 
 
+def test_waits_stay_bounded_after_any_number_of_tries() -> None:
+    assert 7.5 <= backoff(100_000) <= 15.0
+
+
 def test_a_server_that_keeps_failing_is_lost_before_the_deadline() -> None:
     with (
         serving(Scripted(script=[problem(500, "CUDA error")] * 10)) as server,
