@@ -14,6 +14,11 @@ def output_dir(volume: str, job: str, uid: str) -> str:
     return str(PurePosixPath(volume) / job / uid)
 
 
+def versions(output: str) -> str:
+    """Return the folder of the reference's versions below an output directory (iterative GRPO)."""
+    return str(PurePosixPath(output) / VERSIONS)
+
+
 def final_model(output: str) -> str:
     """Return where the trained model is saved below an output directory."""
     return str(PurePosixPath(output) / FINAL)

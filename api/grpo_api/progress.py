@@ -18,7 +18,8 @@ class Progress(_Message):
     attempt: int
     """The attempt that answers (GRPO_ATTEMPT), so that an older one is not taken for the present one."""
     phase: str
-    """What the trainer is doing: starting, generating, rewarding, training, checkpointing, finished."""
+    """What the trainer is doing: starting, generating, rewarding, training, syncing (the
+    reference is being replaced), checkpointing, finished."""
     step: int
     """Optimizer steps done."""
     total_steps: int | None = None
@@ -33,6 +34,8 @@ class Progress(_Message):
     """Completion tokens trained on per second of wall clock, all ranks."""
     last_step_time: datetime | None = None
     """When the last optimizer step ended (UTC)."""
+    reference_version: str | None = None
+    """Version of the reference that the trainer asks for; null where none is used, or it is an external one."""
     checkpoint_step: int | None = None
     """Step of the newest complete checkpoint."""
     eta_seconds: float | None = None

@@ -5,7 +5,7 @@ One spelling for both adapters; only addresses and paths (`state.Places`) differ
 
 import json
 
-from grpo_api import env
+from grpo_api import env, layout
 from grpo_api.v1alpha1 import GRPOJob
 
 from grpo_operator.state import Places
@@ -68,4 +68,6 @@ def reference_arguments(job: GRPOJob, places: Places) -> tuple[str, ...]:
         arguments.append("--trust-remote-code")
     if reference.deterministic:
         arguments.append("--deterministic")
+    if reference.sync is not None:
+        arguments += ["--versions-root", layout.versions(places.output_dir)]
     return tuple(arguments)

@@ -66,6 +66,12 @@ MISSING_CLAIM = _reason(
     "A PersistentVolumeClaim does not exist in the job's namespace.",
     "Create the claim, or name another one. It is looked for again every 30 s.",
 )
+CLAIM_NOT_SHARED = _reason(
+    MISSING,
+    "ClaimNotShared",
+    "Several pods must mount the claim for the output, and its only access mode, ReadWriteOncePod, admits one.",
+    "Use a claim with ReadWriteMany; or one trainer pod and no reference.sync.",
+)
 MISSING_SERVICE_ACCOUNT = _reason(
     MISSING,
     "MissingServiceAccount",
@@ -182,7 +188,8 @@ PROVISIONING_FAILED = _reason(
     PODS,
     "ProvisioningFailed",
     "The storage class cannot make the volume that the claim asks for.",
-    "Name a storageClassName that supports the access mode and size; several trainer pods need ReadWriteMany.",
+    "Name a storageClassName that supports the access mode and size; several trainer pods, or reference.sync, need "
+    "ReadWriteMany.",
 )
 CLAIM_LOST = _reason(
     PODS, "ClaimLost", "The volume behind the claim is gone.", "Restore the volume, or use another claim."

@@ -104,8 +104,6 @@ class Reference:
     """Exit code with which a container of the present template ended last, if one is not running now."""
     termination: Termination | None = None
     """What that container wrote to its termination log."""
-    version: str | None = None
-    """Version of the model it serves, if known."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ def build(job: GRPOJob, observed: Observed, decision: Decision, now: datetime, l
     old = job.status
     ended = decision.phase in ("Succeeded", "Failed")
     current = next((attempt for attempt in observed.attempts if attempt.number == decision.ledger.attempt), None)
+    progress = _progress(job, observed, decision, current, now, limits)
     return Status(
         phase=decision.phase,
         reason=decision.reason[: conditions.REASON_LIMIT],
@@ -29,21 +30,31 @@ def build(job: GRPOJob, observed: Observed, decision: Decision, now: datetime, l
         completion_time=old.completion_time or (now if ended else None),
         restarts=decision.ledger.restarts,
         disruptions=decision.ledger.disruptions,
-        reference=_reference(job, observed),
+        reference=_reference(job, observed, decision, is_new=progress != old.progress),
         trainer=_trainer(job, decision, current),
-        progress=_progress(job, observed, decision, current, now, limits),
+        progress=progress,
         model_path=decision.model_path,
     )
 
 
-def _reference(job: GRPOJob, observed: Observed) -> ReferenceStatus | None:
+def _reference(job: GRPOJob, observed: Observed, decision: Decision, *, is_new: bool) -> ReferenceStatus | None:
+    """Return the reference's part; its version is the trainer's to tell, and changes with the progress (`is_new`)."""
     if not job.spec.uses_reference:
         return None
+    version = _version(job)
+    told = observed.progress
+    if is_new and told is not None and told.attempt == decision.ledger.attempt:
+        version = told.reference_version or version
     return ReferenceStatus(
         url=environment.reference_url(job, observed.places),
-        version=observed.reference.version,
+        version=version,
         ready_replicas=observed.reference.ready,
     )
+
+
+def _version(job: GRPOJob) -> str | None:
+    """Return the version of the reference as the status has it."""
+    return job.status.reference.version if job.status.reference else None
 
 
 def _trainer(job: GRPOJob, decision: Decision, current: Attempt | None) -> TrainerStatus | None:
@@ -77,7 +88,8 @@ def _progress(
         age = math.inf if old is None or old.last_update_time is None else (now - old.last_update_time).total_seconds()
         fresh = _of(told, now)
         last = told.total_steps is not None and told.step >= told.total_steps and (old is None or old.step < told.step)
-        if (age >= limits.progress or last) and (old is None or not _same(old, fresh)):
+        changed = old is None or not _same(old, fresh) or told.reference_version not in (None, _version(job))
+        if (age >= limits.progress or last) and changed:
             new = fresh
     if decision.phase == "Succeeded" and current is not None:
         new = _completed(job, new, current, now)

@@ -56,6 +56,18 @@ class Spec(Model):
             "reference.sync has no effect with optimization.beta 0, which runs no reference: remove sync, or set beta",
         ),
         Rule(
+            "!(has(self.reference.sync) && has(self.reference.model) && self.reference.model != self.model.name)",
+            "reference.sync replaces the reference by the policy, so both must begin as one model: remove "
+            "reference.model, or sync",
+        ),
+        Rule(
+            "!((self.trainer.replicas > 1 || has(self.reference.sync)) && has(self.checkpoint.volume.claimTemplate) && "
+            "has(self.checkpoint.volume.claimTemplate.accessModes) && "
+            "self.checkpoint.volume.claimTemplate.accessModes.all(m, m == 'ReadWriteOncePod'))",
+            "checkpoint.volume is mounted by several pods (trainer.replicas above 1, or reference.sync): add "
+            "ReadWriteMany to claimTemplate.accessModes, or leave them out",
+        ),
+        Rule(
             "!(has(self.reference.url) && self.optimization.beta == 0.0)",
             "reference.url has no effect with optimization.beta 0, which uses no reference: remove url, or set beta",
         ),
@@ -150,6 +162,11 @@ class Spec(Model):
     def runs_reference(self) -> bool:
         """Whether the operator runs a reference server (not with beta 0, nor with an external one)."""
         return self.uses_reference and self.reference.url is None
+
+    @property
+    def shares_output(self) -> bool:
+        """Whether several pods mount checkpoint.volume: trainer pods, and reference pods that load new versions."""
+        return self.trainer.replicas > 1 or self.reference.sync is not None
 
 
 class Metadata(Open):

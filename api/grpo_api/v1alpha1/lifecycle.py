@@ -16,7 +16,8 @@ class ClaimTemplate(Model):
     storage_class_name: Annotated[str, Field(max_length=253)] | None = None
     """StorageClass; absent: the cluster's default."""
     access_modes: Annotated[list[AccessMode], Field(min_length=1, max_length=3)] | None = None
-    """Absent: ReadWriteMany where the trainer has several pods, else ReadWriteOnce."""
+    """Absent: ReadWriteMany where several pods use it (trainer.replicas above 1, or reference.sync), else
+    ReadWriteOnce."""
     storage: Annotated[str, Field(min_length=1, max_length=32)] = "50Gi"
     """Size asked for."""
 

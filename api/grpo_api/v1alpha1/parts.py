@@ -16,9 +16,11 @@ class Sync(Model):
     """Replacing the reference by the policy during training (iterative GRPO)."""
 
     every_steps: Annotated[int, Field(ge=1)] = 512
-    """Optimizer steps between two replacements (TRL `ref_model_sync_steps`)."""
+    """Optimizer steps between two replacements (TRL `ref_model_sync_steps`). The reference changes only between two
+    generation batches: at the first boundary at or after each multiple, and at most once per generation batch."""
     mixup_alpha: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the policy in the new reference (TRL `ref_model_mixup_alpha`); 1.0 replaces it."""
+    """Share α of the policy in the new reference, α·policy + (1 - α)·reference (TRL `ref_model_mixup_alpha`, there
+    0.6); 1.0 replaces it."""
 
 
 class Reference(Model):
@@ -37,7 +39,6 @@ class Reference(Model):
         ),
         not_built("self.engine != 'transformers'", "reference.engine vllm and sglang", "use engine transformers"),
         not_built("self.tensorParallelSize > 1", "reference.tensorParallelSize above 1", "set it to 1"),
-        not_built("has(self.sync)", "reference.sync", "remove the group"),
     )
 
     engine: Literal["transformers", "vllm", "sglang"] = "transformers"
@@ -61,7 +62,8 @@ class Reference(Model):
     deterministic: bool = False
     """Score each group alone, so that results are bit-identical whatever else runs."""
     sync: Sync | None = None
-    """Iterative GRPO. Not supported in this version."""
+    """Iterative GRPO: the reference is replaced during training; absent: it stays the model that training begins
+    with. The reference pods read the new weights from the output volume, which must be shared by all pods."""
     request_timeout_seconds: Annotated[int, Field(ge=1)] = 300
     """Whole deadline of one request, retries included."""
     image: Image | None = None

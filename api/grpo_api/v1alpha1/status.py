@@ -38,7 +38,7 @@ class ReferenceStatus(Model):
     url: str | None = None
     """Base URL the trainer uses."""
     version: str | None = None
-    """Version of the model it serves."""
+    """Version of the model that the trainer asks for: `base`, then `step-<n>` with reference.sync."""
     ready_replicas: int = 0
     """Pods that are ready."""
 

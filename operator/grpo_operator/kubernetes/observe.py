@@ -43,7 +43,7 @@ def observe(
         reference=_reference(snapshot, events),
         attempts=_attempts(snapshot, events),
         progress=progress,
-        missing=tuple(each.missing() for each in snapshot.missing),
+        missing=(*(each.missing() for each in snapshot.missing), *_not_shared(job, snapshot.claim)),
         claim=_claim(snapshot.claim, events),
         refusals=refusals,
         terminating=terminating,
@@ -142,6 +142,21 @@ def _claim(claim: Manifest | None, events: EventsByObject) -> Fault | None:
     if phase == "Pending":
         return next(iter(events.faults("PersistentVolumeClaim", name, "ProvisioningFailed")), None)
     return None
+
+
+def _not_shared(job: GRPOJob, claim: Manifest | None) -> Iterable[Fault]:
+    """Yield the fault of a claim that only one pod may mount, where several must.
+
+    ReadWriteOnce is none: its pods may share a node. Where they do not, FailedAttachVolume says so.
+    """
+    modes = (claim or {}).get("spec", {}).get("accessModes", [])
+    if job.spec.shares_output and set(modes) == {"ReadWriteOncePod"}:
+        assert claim is not None
+        yield Fault(
+            reasons.CLAIM_NOT_SHARED,
+            f"PersistentVolumeClaim {claim['metadata']['name']} admits one pod (ReadWriteOncePod), but reference and "
+            "trainer pods must mount it together: name one with ReadWriteMany in checkpoint.volume",
+        )
 
 
 def _of_component(pods: Iterable[Manifest], component: labels.Component) -> Iterable[Manifest]:

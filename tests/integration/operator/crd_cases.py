@@ -72,7 +72,17 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("reference.engine vllm and sglang is not supported", {"reference": {"engine": "sglang"}}),
     ("reference.tensorParallelSize above 1 is not supported", {"reference": {"tensorParallelSize": 2}}),
-    ("reference.sync is not supported", {"reference": {"sync": {"everySteps": 5}}}),
+    (
+        "reference.sync replaces the reference by the policy",
+        {"reference": {"sync": {"everySteps": 5}, "model": "/models/another"}},
+    ),
+    (
+        "checkpoint.volume is mounted by several pods",
+        {
+            "reference": {"sync": {"everySteps": 5}},
+            "checkpoint": {"volume": {"claimTemplate": {"accessModes": ["ReadWriteOncePod"]}}},
+        },
+    ),
     ("checkpoint.resumeFrom is not supported", {"checkpoint": {"resumeFrom": "elsewhere"}}),
     (
         "checkpoint.volume has both claimName and claimTemplate",

@@ -44,3 +44,9 @@ def test_another_reference_model_has_its_own_revision():
     assert "--revision" not in made
     assert "--deterministic" in made
     assert "org/other" in made
+
+
+def test_versions_are_looked_for_in_the_runs_folder_where_the_reference_is_replaced():
+    assert "--versions-root" not in environment.reference_arguments(make_job(), PLACES)
+    made = environment.reference_arguments(make_job(reference__sync={"everySteps": 5}), PLACES)
+    assert made[made.index("--versions-root") + 1] == f"{PLACES.output_dir}/versions"

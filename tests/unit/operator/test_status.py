@@ -96,6 +96,29 @@ def test_progress_of_an_older_attempt_is_ignored_and_the_old_numbers_stay():
     assert job.status.progress.step == 2
 
 
+def test_the_references_version_is_the_trainers_word_and_goes_with_the_progress():
+    def version(job: GRPOJob) -> str | None:
+        assert job.status.reference is not None
+        return job.status.reference.version
+
+    def seen(step: int, attempt: int, name: str | None) -> Observed:
+        return observe(running(attempt), progress=progress(step, attempt, reference_version=name))
+
+    job = make_job(reference__sync={"everySteps": 1})
+    job = follow(job, (0, observe()), (1, seen(1, 0, "base")))
+    assert version(job) == "base"
+    job = follow(job, (5, seen(2, 0, "step-2")))
+    assert version(job) == "base", "not more often than the progress"
+    job = follow(job, (20, seen(3, 0, "step-3")))
+    assert version(job) == "step-3"
+    down = failed(0, ended_pod(0, 1), ended_pod(1, 1))
+    late = observe(running(1), progress=progress(4, 0, reference_version="step-4"))
+    job = follow(job, (30, observe(down)), (41, observe(down)), (60, late))
+    assert version(job) == "step-3", "an older attempt is not asked"
+    job = follow(job, (70, seen(3, 1, "step-2")), (90, observe(complete(1))))
+    assert version(job) == "step-2", "a resumed attempt may fall back, and the end keeps the last"
+
+
 def test_steps_say_that_the_total_is_not_known_yet():
     assert status.steps(0, None) == "0/?"
     assert status.steps(37, 200) == "37/200"

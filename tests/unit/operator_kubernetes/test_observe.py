@@ -131,3 +131,17 @@ def test_the_claim():
 def test_missing_objects():
     (fault,) = see(missing=(NamedObject(kinds.SECRET, "hf", "hub.tokenSecret"),)).missing
     assert fault.reason == reasons.MISSING_SECRET
+
+
+def test_a_claim_for_one_pod_is_not_enough_for_several():
+    def faults(modes: list[str], **spec: Any) -> list[str]:
+        claim = {"metadata": {"name": "mine"}, "spec": {"accessModes": modes}, "status": {"phase": "Bound"}}
+        seen = observe(grpo_job(**spec), Snapshot(claim=claim), Settings())
+        return [fault.reason for fault in seen.missing]
+
+    one, several, synced = {"trainer": {"replicas": 1}}, {"trainer": {"replicas": 2}}, {"reference": {"sync": {}}}
+    assert faults(["ReadWriteOncePod"], **one) == []
+    assert faults(["ReadWriteOncePod"], **several) == [reasons.CLAIM_NOT_SHARED]
+    assert faults(["ReadWriteOncePod"], **one, **synced) == [reasons.CLAIM_NOT_SHARED]
+    assert faults(["ReadWriteOnce"], **several, **synced) == [], "its pods may share a node"
+    assert faults(["ReadWriteMany"], **several, **synced) == []

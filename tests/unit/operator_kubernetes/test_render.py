@@ -159,6 +159,26 @@ def test_the_reference_is_replaced_without_a_surge_and_probed():
     assert "startupProbe" in container
 
 
+def test_the_reference_reads_the_runs_files_where_it_is_replaced():
+    def output(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+        return [each for each in pod(manifest)["containers"][0]["volumeMounts"] if each["name"] == "output"]
+
+    plain = reference()
+    assert output(plain) == []
+    synced = reference(reference={"sync": {"everySteps": 5}}, checkpoint={"volume": {"claimName": "models"}})
+    assert output(synced) == [{"name": "output", "mountPath": "/output", "readOnly": True}]
+    assert {"name": "output", "persistentVolumeClaim": {"claimName": "models"}} in pod(synced)["volumes"]
+    arguments = pod(synced)["containers"][0]["args"]
+    root = arguments[arguments.index("--versions-root") + 1]
+    assert root == environment(trainer())["GRPO_OUTPUT_DIR"] + "/versions", "the same path as in the trainer"
+
+
+def test_the_claim_is_shared_where_the_reference_is_replaced():
+    claim = output_claim(grpo_job(reference={"sync": {}}, trainer={"replicas": 1}))
+    assert claim is not None
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
 @pytest.mark.parametrize(
     ("volume", "replicas", "modes", "owned"),
     [

@@ -3,6 +3,7 @@
 from typing import Any
 
 from grpo_api.v1alpha1 import ClaimTemplate, GRPOJob
+from grpo_api.v1alpha1.lifecycle import AccessMode
 
 from grpo_operator.kubernetes import names
 
@@ -18,9 +19,9 @@ def output_claim(job: GRPOJob) -> Manifest | None:
     if volume.claim_name is not None:
         return None
     template = volume.claim_template or ClaimTemplate()
-    shared = job.spec.trainer.replicas > 1
+    default: AccessMode = "ReadWriteMany" if job.spec.shares_output else "ReadWriteOnce"
     spec: dict[str, Any] = {
-        "accessModes": list(template.access_modes or (["ReadWriteMany"] if shared else ["ReadWriteOnce"])),
+        "accessModes": list(template.access_modes or [default]),
         "resources": {"requests": {"storage": template.storage}},
     }
     if template.storage_class_name is not None:

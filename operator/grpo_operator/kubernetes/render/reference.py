@@ -1,11 +1,14 @@
 """The Deployment of the reference server."""
 
+from typing import Any
+
 from grpo_api.v1alpha1 import GRPOJob
 
-from grpo_operator.kubernetes import labels, names
+from grpo_operator.kubernetes import labels, names, places
 from grpo_operator.kubernetes.settings import Settings
 from grpo_operator.state import ReferenceTarget
 
+from .claim import claim_name
 from .meta import Manifest, metadata
 from .pod import pod_template
 
@@ -49,6 +52,16 @@ def reference_deployment(job: GRPOJob, target: ReferenceTarget, settings: Settin
             "revisionHistoryLimit": 0,
             "selector": {"matchLabels": labels.pods(job, "reference")},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "template": pod_template(job, settings, "reference", container),
+            "template": pod_template(job, settings, "reference", container, **_versions(job)),
         },
+    }
+
+
+def _versions(job: GRPOJob) -> dict[str, Any]:
+    """Return volume and mount of the run's files, where the trainer writes new versions of the reference."""
+    if job.spec.reference.sync is None:
+        return {}
+    return {
+        "volumes": [{"name": "output", "persistentVolumeClaim": {"claimName": claim_name(job)}}],
+        "mounts": [{"name": "output", "mountPath": places.OUTPUT_DIR, "readOnly": True}],
     }
