@@ -13,10 +13,11 @@ from grpo_scoring.logprobs import CompletionLogprobs
 from grpo_scoring.wire import LogprobsAnswer, LogprobsRequest, WireError, decode_request, encode_answer
 
 from grpo_refserver.batcher import Batcher, Task
+from grpo_refserver.engine import start_engine
 from grpo_refserver.errors import ApiError
 from grpo_refserver.limits import check_groups, read_body
 from grpo_refserver.metrics import Metrics
-from grpo_refserver.model import LoadedModel, load
+from grpo_refserver.model import LoadedModel
 from grpo_refserver.settings import Settings
 from grpo_refserver.worker import NotServingError, QueueFullError, ScoringError, State, Worker
 
@@ -31,10 +32,9 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.worker = Worker(
-            lambda: load(settings),
+            lambda: start_engine(settings),
             Batcher(settings.max_batch_tokens, deterministic=settings.deterministic),
             max_queued_tokens=settings.max_queued_tokens,
-            max_batch_tokens=settings.max_batch_tokens,
             metrics=self.metrics,
         )
         self._unanswered = 0

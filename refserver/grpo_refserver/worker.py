@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from grpo_scoring.groups import completion_offsets
-from grpo_scoring.logprobs import CompletionLogprobs, completion_logprobs
+from grpo_scoring.logprobs import CompletionLogprobs
 
 from grpo_refserver.batcher import Batch, Batcher, Task
+from grpo_refserver.engine import Engine
 from grpo_refserver.metrics import Metrics
 from grpo_refserver.model import LoadedModel
 
@@ -78,28 +79,25 @@ class Worker:
     """One model, one thread, one queue.
 
     Args:
-        load: makes the model, in the thread; its exception ends the worker in state FAILED.
+        load: makes the engine, in the thread; its exception ends the worker in state FAILED.
         batcher: the queue; it belongs to the worker from here on.
         max_queued_tokens: tokens that may wait, beyond those of the batch that runs.
-        max_batch_tokens: tokens of one forward, padding counted.
         metrics: where it counts.
         on_change: called from the thread with each new state.
     """
 
     def __init__(
         self,
-        load: Callable[[], LoadedModel],
+        load: Callable[[], Engine],
         batcher: Batcher,
         *,
         max_queued_tokens: int,
-        max_batch_tokens: int,
         metrics: Metrics,
         on_change: Callable[[State], None] = lambda _: None,
     ) -> None:
         self._load = load
         self._batcher = batcher
         self._max_queued_tokens = max_queued_tokens
-        self._max_batch_tokens = max_batch_tokens
         self._metrics = metrics
         self.on_change = on_change
         self._open: dict[Task, _Open] = {}
@@ -109,7 +107,12 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self.state = State.LOADING
         self.failure: BaseException | None = None
-        self.loaded: LoadedModel | None = None
+        self.engine: Engine | None = None
+
+    @property
+    def loaded(self) -> LoadedModel | None:
+        """What serves now; None before."""
+        return self.engine.info if self.engine is not None else None
 
     def start(self) -> None:
         """Starts the thread: it loads the model, then serves."""
@@ -161,7 +164,8 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            loaded = self.loaded = self._load()
+            engine = self.engine = self._load()
+            loaded = engine.info
             self._metrics.info.labels(loaded.name, loaded.version, loaded.dtype, loaded.device).set(1)
             with self._changed:
                 if self.state is State.LOADING:
@@ -197,14 +201,8 @@ class Worker:
             self._measure(batch, seconds)
 
     def _score(self, batch: Batch) -> CompletionLogprobs:
-        assert self.loaded is not None
-        scored = completion_logprobs(
-            self.loaded.model,
-            batch.groups,
-            temperature=batch.temperature,
-            max_batch_tokens=self._max_batch_tokens,
-            chunk_size=self.loaded.head_chunk_tokens,
-        )
+        assert self.engine is not None
+        scored = self.engine.score(batch.groups, batch.temperature)
         if not np.isfinite(scored.values).all():
             raise FloatingPointError("NaN or infinite log-probabilities: use another dtype or check the weights")
         return scored

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from grpo_refserver.auth import TokenFile
-from grpo_refserver.model import load
+from grpo_refserver.engine import start_engine
 from grpo_refserver.settings import Settings
 from grpo_refserver.worker import State
 from grpo_scoring.groups import Group
@@ -119,7 +119,7 @@ def test_before_the_model_is_there_only_health_is_good(start, make_groups, model
 
     def slow():
         assert gate.wait(60)
-        return load(Settings(model=str(model_path)))
+        return start_engine(Settings(model=str(model_path)))
 
     server = start(load=slow, ready=False)
     try:

@@ -3,8 +3,8 @@ import threading
 import numpy as np
 import pytest
 from grpo_refserver.batcher import Batcher, Task
+from grpo_refserver.engine import start_engine
 from grpo_refserver.metrics import Metrics
-from grpo_refserver.model import load
 from grpo_refserver.settings import Settings
 from grpo_refserver.worker import NotServingError, QueueFullError, State, Worker
 from grpo_scoring.logprobs import completion_logprobs
@@ -20,10 +20,9 @@ def worker(model_path):
         ready.set()
 
     worker = Worker(
-        lambda: load(Settings(model=str(model_path))),
+        lambda: start_engine(Settings(model=str(model_path), max_batch_tokens=64)),
         Batcher(64),
         max_queued_tokens=1000,
-        max_batch_tokens=64,
         metrics=Metrics(),
         on_change=on_change,
     )
@@ -110,7 +109,6 @@ def test_a_model_that_does_not_load_is_a_failure():
         lambda: 1 / 0,
         Batcher(64),
         max_queued_tokens=1,
-        max_batch_tokens=64,
         metrics=Metrics(),
         on_change=lambda _: failed.set(),
     )
