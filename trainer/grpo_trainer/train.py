@@ -24,8 +24,7 @@ from grpo_trainer.loop import Loop, TrainState
 from grpo_trainer.policy import ModelFiles, Policy, load_policy, read_model_files
 from grpo_trainer.progress import ProgressBoard, ProgressServer
 from grpo_trainer.prompts import eos_token_ids, pad_token_id
-from grpo_trainer.reference import ReferenceClient
-from grpo_trainer.reference_check import check_agreement, check_info, is_half, is_same_model
+from grpo_trainer.reference import ReferenceClient, check_agreement, check_info, is_half, is_same_model
 from grpo_trainer.report import Report
 from grpo_trainer.rewards.runner import RewardRunner
 from grpo_trainer.rollouts import Rollout, Rollouts, Tokens

@@ -9,8 +9,7 @@ from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import completion_logprobs
 from grpo_scoring.tokenizer_hash import tokenizer_hash
 from grpo_trainer.errors import ConfigurationError
-from grpo_trainer.reference import ReferenceClient
-from grpo_trainer.reference_check import check_info
+from grpo_trainer.reference import ReferenceClient, check_info
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.integration.trainer.jobs import Workspace

@@ -22,7 +22,7 @@ from grpo_scoring.problem import Problem, encode_problem
 from grpo_scoring.wire import SAFETENSORS, LogprobsAnswer, decode_request, encode_answer
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.interruptions import ReferenceLost
-from grpo_trainer.reference import ReferenceClient, backoff, group_rows, retry_after, split_requests
+from grpo_trainer.reference.client import ReferenceClient, backoff, group_rows, retry_after, split_requests
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.interruptions import ReferenceLost
+from grpo_trainer.reference.version import ReferenceVersion
 
 logger = logging.getLogger(__name__)
 
@@ -95,21 +96,36 @@ class ReferenceClient:
         self._max_request_tokens = content.get("maxRequestTokens", self._max_request_tokens)
         return content
 
-    def submit(self, prompts: Sequence[list[int]], completions: Sequence[list[int]]) -> PendingLogprobs:
+    def submit(
+        self,
+        prompts: Sequence[list[int]],
+        completions: Sequence[list[int]],
+        version: ReferenceVersion | None = None,
+    ) -> PendingLogprobs:
         """Ask for the log-probabilities of completions, each below its prompt, without waiting.
 
         Neighbouring rows of one prompt go as one group, so that the server computes the prompt once.
+
+        Args:
+            prompts: token ids, one prompt per completion.
+            completions: token ids.
+            version: the weights that must score them all; None: whatever the server has.
         """
         deadline = time.monotonic() + self._timeout
         groups = group_rows(prompts, completions)
         requests = split_requests(groups, self._max_request_tokens)
-        return PendingLogprobs([self._pool.submit(self._score, request, deadline) for request in requests])
+        return PendingLogprobs([self._pool.submit(self._score, request, version, deadline) for request in requests])
 
-    def _score(self, groups: list[Group], deadline: float) -> Logprobs:
+    def _score(self, groups: list[Group], version: ReferenceVersion | None, deadline: float) -> Logprobs:
         def post(left: float) -> httpx.Response:
-            body = encode_request(
-                LogprobsRequest(groups, temperature=self._temperature, deadline_seconds=left), SAFETENSORS
+            request = LogprobsRequest(
+                groups,
+                temperature=self._temperature,
+                deadline_seconds=left,
+                version=version.name if version else None,
+                version_path=version.path if version else None,
             )
+            body = encode_request(request, SAFETENSORS)
             return self._http.post("/v1/logprobs", content=body, headers={"Content-Type": SAFETENSORS}, timeout=left)
 
         response = self._ask(post, deadline)

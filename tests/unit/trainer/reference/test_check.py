@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from grpo_trainer.errors import ConfigurationError
-from grpo_trainer.reference_check import check_agreement, check_info, is_half, is_same_model
+from grpo_trainer.reference.check import check_agreement, check_info, is_half, is_same_model
 
 from tests.unit.trainer.specs import spec
 
