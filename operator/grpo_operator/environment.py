@@ -48,8 +48,7 @@ def config_json(job: GRPOJob) -> str:
 def reference_arguments(job: GRPOJob, places: Places) -> tuple[str, ...]:
     """Return the arguments of `grpo-refserver`, named after the fields of spec.reference and spec.model."""
     model, reference = job.spec.model, job.spec.reference
-    name = reference.model or model.name
-    revision = reference.revision or (model.revision if name == model.name else None)
+    name, revision = job.spec.reference_model
     arguments = [
         "--host", places.reference_host,
         "--port", str(places.reference_port),

@@ -20,6 +20,7 @@ from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.loop import TrainState
 from grpo_trainer.policy import Policy
 from grpo_trainer.sampler import DataPosition
+from grpo_trainer.versions import BASE
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ _DEEPSPEED = "deepspeed"
 
 
 class Checkpoints:
-    """Checkpoints of a run. All methods are collectives."""
+    """Checkpoints of a run. All methods but `references` are collectives."""
 
     def __init__(self, settings: Settings, communicator: Communicator, policy: Policy) -> None:
         """Claims the run for this attempt: older attempts cannot write any more.
@@ -39,8 +40,12 @@ class Checkpoints:
         self._settings = settings
         self._communicator = communicator
         self._policy = policy
-        self._folder = CheckpointFolder(settings.output_dir / CHECKPOINTS, settings.attempt)
-        communicator.agree(lambda: self._folder.claim() if communicator.is_main else None)
+        self.folder = CheckpointFolder(settings.output_dir / CHECKPOINTS, settings.attempt)
+        communicator.agree(lambda: self.folder.claim() if communicator.is_main else None)
+
+    def references(self) -> set[str]:
+        """Versions of the reference that the kept checkpoints ask for; rank 0's to call, no collective."""
+        return {str(saved.manifest.state.get("reference", BASE)) for saved in self.folder.complete()}
 
     def save(self, state: TrainState) -> Path:
         """Write a checkpoint, publish it, and let old ones go; return its folder.
@@ -49,7 +54,7 @@ class Checkpoints:
             AgreedFault: it could not be written, or a newer attempt has begun: nothing is published.
         """
         started = time.monotonic()
-        communicator, folder = self._communicator, self._folder
+        communicator, folder = self._communicator, self.folder
         communicator.agree(lambda: folder.begin(state.step) if communicator.is_main else None)
         partial = folder.partial(state.step)
         self._policy.engine.save_checkpoint(str(partial), tag=_DEEPSPEED, save_latest=False)
@@ -74,7 +79,7 @@ class Checkpoints:
             AgreedFault: it was written by another number of ranks, or a rank does not see its files.
         """
         communicator = self._communicator
-        found = communicator.agree(lambda: self._folder.complete()[-1:] if communicator.is_main else [])
+        found = communicator.agree(lambda: self.folder.complete()[-1:] if communicator.is_main else [])
         newest: list[Saved] = communicator.from_main(found)
         if not newest:
             return None

@@ -101,7 +101,7 @@ class CheckpointFolder:
         folder = self.partial(step)
         files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
         for path in _files(folder):
-            _sync(path)
+            sync_to_disk(path)
         manifest = Manifest(step, self._attempt, world_size, state, files)
         write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
         self.check_claim()
@@ -113,7 +113,7 @@ class CheckpointFolder:
             shutil.rmtree(old, ignore_errors=True)
         else:
             folder.rename(final)
-        _sync(self.root)
+        sync_to_disk(self.root)
         return final
 
     def complete(self) -> list[Saved]:
@@ -155,16 +155,16 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old content or the new one, also after a crash."""
     new = path.with_name(path.name + ".new")
     new.write_text(text)
-    _sync(new)
+    sync_to_disk(new)
     new.replace(path)
-    _sync(path.parent)
+    sync_to_disk(path.parent)
 
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Have the kernel write a file or folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

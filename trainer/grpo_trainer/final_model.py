@@ -27,12 +27,7 @@ def save_final_model(policy: Policy, tokenizer: Any, output_dir: Path, communica
     def write() -> None:
         partial = final.with_name(f"{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        policy.module.save_pretrained(partial, state_dict=weights)
-        tokenizer.save_pretrained(partial)
-        for path in partial.iterdir():
-            path.chmod(
-                path.stat().st_mode | 0o444
-            )  # safetensors lets only the owner read: a serving pod is another user
+        write_model(partial, policy, tokenizer, weights)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         logger.info("the trained model is in %s", final)
@@ -46,3 +41,19 @@ def consolidated_weights(policy: Policy) -> dict[str, Any] | None:
     if policy.is_sharded:
         return policy.engine._zero3_consolidated_16bit_state_dict()  # type: ignore[no-any-return]
     return policy.module.state_dict()  # type: ignore[no-any-return]
+
+
+def write_model(
+    folder: Path, policy: Policy, tokenizer: Any, weights: dict[str, Any] | None, *, max_shard_size: str = "50GB"
+) -> None:
+    """Write a transformers folder that every user may read; files of weights have at most `max_shard_size`."""
+    policy.module.save_pretrained(folder, state_dict=weights, max_shard_size=max_shard_size)
+    tokenizer.save_pretrained(folder)
+    make_readable(folder)
+
+
+def make_readable(folder: Path) -> None:
+    """Let every user read a folder of files: safetensors lets only the owner, and a serving pod is another user."""
+    folder.chmod(folder.stat().st_mode | 0o555)
+    for path in folder.iterdir():
+        path.chmod(path.stat().st_mode | 0o444)

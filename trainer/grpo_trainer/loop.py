@@ -2,7 +2,7 @@
 
     prompts → generate → rewards → advantages → reference and old log-probabilities      (`rollouts`)
         → numIterations × stepsPerGeneration micro-batches: loss → backward → step       (here)
-        → metrics, checkpoint
+        → metrics, a new reference, checkpoint
 
 Semantics of stepsPerGeneration, gradientAccumulationSteps, numIterations and the shuffling inside a generation batch
 are TRL 1.16's (`trl/trainer/grpo_trainer.py`, `_prepare_inputs`, `_compute_loss`).
@@ -24,6 +24,7 @@ from grpo_trainer.policy import Policy
 from grpo_trainer.rollouts import Rollout, Rollouts
 from grpo_trainer.sampler import DataPosition
 from grpo_trainer.seeds import derive
+from grpo_trainer.versions import BASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class TrainState:
     tokens: int = 0
     """Tokens trained on, over all ranks (prompts and completions)."""
     position: DataPosition = field(default_factory=DataPosition)
+    reference: str = BASE
+    """Version of the reference in force."""
 
 
 @dataclass(slots=True)
@@ -63,7 +66,7 @@ class Loop:
         total_steps: int,
         on_rollout: Callable[[TrainState, Rollout], None],
         on_step: Callable[[TrainState, Window], None],
-        on_boundary: Callable[[TrainState], None],
+        on_boundary: Callable[[TrainState], TrainState],
     ) -> None:
         self._spec = spec
         self._communicator = communicator
@@ -78,7 +81,9 @@ class Loop:
     def run(self, state: TrainState) -> TrainState:
         """Train from a state to the end; every call on every rank is a collective."""
         while state.step < self._total_steps:
-            rollout, position = self._rollouts.make(state.position, state.batch, state.step, self._total_steps)
+            rollout, position = self._rollouts.make(
+                state.position, state.batch, state.step, self._total_steps, reference=state.reference
+            )
             tokens = int(self._communicator.sum(rollout.batch.attention_mask.sum()))
             state = replace(state, tokens=state.tokens + tokens)
             self._on_rollout(state, rollout)
@@ -88,7 +93,7 @@ class Loop:
                 if state.step == self._total_steps:
                     break
             state = replace(state, batch=state.batch + 1, position=position)
-            self._on_boundary(state)
+            state = self._on_boundary(state)
         return state
 
     def _windows(self, batch: GenerationBatch, number: int) -> Iterator[Window]:

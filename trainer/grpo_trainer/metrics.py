@@ -17,6 +17,7 @@
 | `tokens_per_second` | completion tokens per second of wall clock, all ranks (not in TRL) |
 | `step_time`, `time/<phase>` | seconds per optimizer step; seconds per generation batch in a phase, slowest rank |
 | `epoch` | passes over the prompts so far |
+| `reference/step` | step whose policy the reference is, with `reference.sync` (not in TRL) |
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from grpo_trainer.losses import LossStatistics
 Concatenate = Callable[[Tensor], Tensor]
 """Rows of this rank, (n, …) → rows of all ranks below each other (`Communicator.concatenate`); a collective."""
 
-LAST = frozenset({"num_tokens", "learning_rate", "epoch"})
+LAST = frozenset({"num_tokens", "learning_rate", "epoch", "reference/step"})
 """Metrics of which the last value is logged, not the mean over the steps since the last line."""
 
 

@@ -23,6 +23,7 @@ from grpo_trainer.metrics import (
 from grpo_trainer.progress import ProgressBoard
 from grpo_trainer.prompts import is_truncated
 from grpo_trainer.rollouts import Rollout
+from grpo_trainer.versions import version_step
 from grpo_trainer.writers import CompletionsWriter, MetricsWriter
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class Report:
             "step_time": seconds,
             "tokens_per_second": self._completion_tokens / self._steps_per_batch / seconds,
             "epoch": state.step / (self._steps_per_batch * self._batches_per_epoch),
+            **({"reference/step": float(version_step(state.reference))} if self._spec.reference.sync else {}),
         } | loss_metrics(window.statistics, self._communicator.concatenate)
         self._averages.add(metrics)
         self._steps_here += 1

@@ -17,6 +17,7 @@ from grpo_trainer.distributed import Communicator
 from grpo_trainer.generation_batch import GenerationBatch, assemble, scatter_logps
 from grpo_trainer.policy import Policy
 from grpo_trainer.prompts import Prompt, decode_completions
+from grpo_trainer.reference import ReferenceVersion
 from grpo_trainer.rewards.runner import RewardResult, RewardRunner
 from grpo_trainer.sampler import DataPosition, PromptSampler, rank_rows
 from grpo_trainer.seeds import derive
@@ -36,8 +37,10 @@ class ReferenceScores(Protocol):
 class ReferenceModel(Protocol):
     """What scores completions under the reference."""
 
-    def submit(self, prompts: list[list[int]], completions: list[list[int]]) -> ReferenceScores:
-        """Ask for log-probabilities without waiting."""
+    def submit(
+        self, prompts: list[list[int]], completions: list[list[int]], version: ReferenceVersion | None = None
+    ) -> ReferenceScores:
+        """Ask for log-probabilities under a version of the reference without waiting."""
         ...
 
 
@@ -82,6 +85,7 @@ class Rollouts:
         rewards: RewardRunner,
         reference: ReferenceModel | None,
         on_phase: Callable[[str], None] = lambda phase: None,
+        version_of: Callable[[str], ReferenceVersion | None] = lambda name: None,
     ) -> None:
         self._spec = spec
         self._communicator = communicator
@@ -94,6 +98,7 @@ class Rollouts:
         self._rewards = rewards
         self._reference = reference
         self._on_phase = on_phase
+        self._version_of = version_of
         optimization = spec.optimization
         # As TRL 1.16: only where weights change before the batch is used up do the log-probabilities of the policy that
         # sampled differ from those of the policy in training.
@@ -110,8 +115,13 @@ class Rollouts:
         read = {index: self._dataset[index] for index in dict.fromkeys(rows)}
         return [read[index] for index in rows], after
 
-    def make(self, position: DataPosition, number: int, step: int, total_steps: int) -> tuple[Rollout, DataPosition]:
+    def make(
+        self, position: DataPosition, number: int, step: int, total_steps: int, *, reference: str
+    ) -> tuple[Rollout, DataPosition]:
         """Make generation batch `number` from the prompts at `position`; return it and the position after it.
+
+        Args:
+            reference: name of the version of the reference that scores it.
 
         Raises:
             AgreedFault: on all ranks, where one could not read its prompts, reward a completion or reach the reference.
@@ -126,7 +136,9 @@ class Rollouts:
         clock.lap("generation")
 
         self._on_phase("rewarding")
-        scores = None if self._reference is None else self._reference.submit(prompt_ids, completion_ids)
+        scores = None
+        if self._reference is not None:
+            scores = self._reference.submit(prompt_ids, completion_ids, self._version_of(reference))
         originals = [prompt.prompt for prompt in prompts]
         completions = decode_completions(self._tokenizer, completion_ids, originals)
         rewards = agree(lambda: self._reward(prompts, completions, completion_ids, step, total_steps))

@@ -12,6 +12,7 @@ from grpo_api.progress import Termination
 from grpo_api.v1alpha1 import Spec
 from grpo_scoring.tokenizer_hash import tokenizer_hash
 
+from grpo_trainer.boundary import Boundary
 from grpo_trainer.checkpoint import Checkpoints
 from grpo_trainer.config import Settings
 from grpo_trainer.dataset import PromptDataset, load_prompts
@@ -19,17 +20,17 @@ from grpo_trainer.distributed import Communicator, connect
 from grpo_trainer.final_model import save_final_model
 from grpo_trainer.gather import choose_gather
 from grpo_trainer.generation import Generator, sampling_config
-from grpo_trainer.interruptions import Terminated
 from grpo_trainer.loop import Loop, TrainState
 from grpo_trainer.policy import ModelFiles, Policy, load_policy, read_model_files
 from grpo_trainer.progress import ProgressBoard, ProgressServer
 from grpo_trainer.prompts import eos_token_ids, pad_token_id
 from grpo_trainer.reference import ReferenceClient, check_agreement, check_info, is_half, is_same_model
+from grpo_trainer.reference_sync import ReferenceSync, asked_version
 from grpo_trainer.report import Report
 from grpo_trainer.rewards.runner import RewardRunner
 from grpo_trainer.rollouts import Rollout, Rollouts, Tokens
 from grpo_trainer.sampler import PromptSampler, total_optimizer_steps
-from grpo_trainer.signals import TerminationFlag
+from grpo_trainer.versions import BASE
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,10 @@ def train(settings: Settings, board: ProgressBoard) -> Termination:
             stack.callback(reference.client.close)
         checkpoints = Checkpoints(settings, communicator, policy)
         state = checkpoints.restore() or TrainState()
+        sync = None
+        if spec.reference.sync is not None:
+            sync = ReferenceSync(settings, communicator, policy, inputs.files.tokenizer, checkpoints)
+            sync.begin(state)
         tokens = Tokens(
             pad=pad_token_id(inputs.files.tokenizer),
             eos=eos_token_ids(policy.module.generation_config, inputs.files.tokenizer),
@@ -102,14 +107,15 @@ def train(settings: Settings, board: ProgressBoard) -> Termination:
             rewards,
             None if reference is None else reference.client,
             on_phase=board.phase,
+            version_of=lambda name: asked_version(settings, name),
         )
 
         def on_rollout(state: TrainState, rollout: Rollout) -> None:
-            if reference is not None and reference.is_initial_policy and state.batch == 0:
+            if reference is not None and reference.is_initial_policy and state.batch == 0 and state.reference == BASE:
                 _compare_with_reference(policy, rollout, reference, spec, communicator)
             report.rollout(state, rollout)
 
-        boundary = Boundary(settings, communicator, checkpoints, board, inputs.total_steps, state)
+        boundary = Boundary(settings, communicator, checkpoints, sync, board, inputs.total_steps, state)
         loop = Loop(
             spec,
             communicator,
@@ -135,48 +141,6 @@ def train(settings: Settings, board: ProgressBoard) -> Termination:
             step=state.step,
             model_path=model_path,
         )
-
-
-class Boundary:
-    """What happens between two generation batches: a checkpoint where one is due, and the end where SIGTERM came."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        communicator: Communicator,
-        checkpoints: Checkpoints,
-        board: ProgressBoard,
-        total_steps: int,
-        state: TrainState,
-    ) -> None:
-        """Signals are a flag from here on: `state` is where the loop begins."""
-        self._every = settings.spec.checkpoint.every_steps
-        self._communicator = communicator
-        self._checkpoints = checkpoints
-        self._board = board
-        self._total_steps = total_steps
-        self._last = state.step
-        self._flag = TerminationFlag()
-        self._flag.install()
-        if state.step:
-            board.update(checkpoint_step=state.step)
-
-    def __call__(self, state: TrainState) -> None:
-        """A collective.
-
-        Raises:
-            Terminated: SIGTERM came to a rank; the state is saved.
-        """
-        stop = self._communicator.any(self._flag.is_set)
-        done = state.step >= self._total_steps
-        due = state.step // self._every > self._last // self._every
-        self._last = state.step
-        if stop or done or due:
-            self._board.phase("checkpointing")
-            self._checkpoints.save(state)
-            self._board.update(checkpoint_step=state.step)
-        if stop and not done:
-            raise Terminated(f"SIGTERM came; step {state.step} of {self._total_steps} is saved and goes on from there")
 
 
 def _read_inputs(spec: Spec) -> Inputs:

@@ -164,6 +164,12 @@ class Spec(Model):
         return self.uses_reference and self.reference.url is None
 
     @property
+    def reference_model(self) -> tuple[str, str | None]:
+        """Name and revision of the model that the reference begins with."""
+        name = self.reference.model or self.model.name
+        return name, self.reference.revision or (self.model.revision if name == self.model.name else None)
+
+    @property
     def shares_output(self) -> bool:
         """Whether several pods mount checkpoint.volume: trainer pods, and reference pods that load new versions."""
         return self.trainer.replicas > 1 or self.reference.sync is not None
