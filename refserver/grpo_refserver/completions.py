@@ -1,0 +1,301 @@
+"""``/v1/completions`` and its relatives, for trainers that score by a vLLM server: same requests, same answers.
+
+They read ``choices[i].prompt_logprobs``: a list with null for the first token and {token id: log-probability} for
+each other. Errors are in OpenAI's shape, and the bearer token is the client's ``api_key``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from grpo_scoring.groups import Ids
+from grpo_scoring.messages import LogprobsAnswer, LogprobsRequest
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from grpo_refserver import openai_schemas as schemas
+from grpo_refserver.errors import ApiError
+from grpo_refserver.prefixes import SharedPrefixes
+from grpo_refserver.request_log import CLIENT_GONE, recorded
+from grpo_refserver.service import Service
+from grpo_refserver.worker import State
+
+Body = TypeVar("Body", bound=BaseModel)
+
+_SCORES_ONLY = "this server scores given tokens and generates none"
+_REMEDIES = {
+    "max_tokens": f"{_SCORES_ONLY}: send max_tokens 0, or 1 where the client insists",
+    "n": f"{_SCORES_ONLY}: leave n at 1",
+    "best_of": f"{_SCORES_ONLY}: leave best_of at 1",
+    "stream": "the answer comes in one piece: leave stream false",
+    "prompt": "must be a list of token ids or a list of such lists, none of them empty; text is not taken, as this "
+    "server does not tokenize",
+    "prompt_logprobs": f"must be from 0 to {schemas.MAX_TOP_LOGPROBS}, the alternatives for each token",
+    "logprobs": f"must be from 0 to {schemas.MAX_TOP_LOGPROBS}, and comes with echo",
+}
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class OpenAIRoute(APIRoute):
+    """A route whose errors have OpenAI's shape; what is invalid is 400, as its clients expect."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, its errors translated."""
+        handle = super().get_route_handler()
+
+        async def translated(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except ApiError as error:
+                return _error(error)
+
+        return translated
+
+
+def router(service: Service) -> APIRouter:
+    """The routes that need the token."""
+    result = APIRouter(tags=["for other trainers"], route_class=OpenAIRoute)
+    began = int(time.time())
+
+    @result.post(
+        "/v1/completions",
+        responses={200: {"model": schemas.Completion}, **_ERRORS},
+        openapi_extra=schemas.json_schema_of(schemas.CompletionRequest),
+    )
+    async def completions(request: Request) -> Response:
+        """Scores prompts, in the shape of vLLM's and OpenAI's completions. Nothing is generated."""
+        async with recorded(request, service.metrics) as fields:
+            asked = await _receive(service, request, schemas.CompletionRequest)
+            if asked.prompt_logprobs is None and not (asked.echo and asked.logprobs is not None):
+                raise ApiError(
+                    400, f"{_SCORES_ONLY}: ask for prompt_logprobs, or for echo with logprobs", "prompt_logprobs"
+                )
+            several = isinstance(asked.prompt[0], list)
+            prompts = [_ids(ids) for ids in (asked.prompt if several else [asked.prompt])]
+            scored = await _score(service, request, prompts, asked, "prompt", fields)
+            if scored is None:
+                return _gone(fields)
+            return _json(await asyncio.to_thread(_completion, asked, prompts, *scored))
+
+    @result.post(
+        "/inference/v1/generate",
+        responses={200: {"model": schemas.Generated}, **_ERRORS},
+        openapi_extra=schemas.json_schema_of(schemas.GenerateRequest),
+    )
+    async def generate(request: Request) -> Response:
+        """Scores one sequence, in the shape of vLLM's tokens-in, tokens-out route. Nothing is generated."""
+        async with recorded(request, service.metrics) as fields:
+            asked = await _receive(service, request, schemas.GenerateRequest)
+            prompts = [_ids(asked.token_ids)]
+            scored = await _score(service, request, prompts, asked, "token_ids", fields)
+            if scored is None:
+                return _gone(fields)
+            return _json(await asyncio.to_thread(_generated, asked, prompts, *scored))
+
+    def card() -> schemas.ModelCard:
+        loaded = service.loaded()
+        return schemas.ModelCard(
+            id=loaded.name, root=loaded.name, created=began, max_model_len=loaded.max_sequence_length
+        )
+
+    @result.get("/v1/models", responses=_ERRORS)
+    async def models() -> schemas.ModelList:
+        """The served model."""
+        return schemas.ModelList(data=[card()])
+
+    @result.get("/v1/models/{model:path}", responses=_ERRORS)
+    async def model(model: str) -> schemas.ModelCard:
+        """The served model, by its id."""
+        _check_model(service, model)
+        return card()
+
+    return result
+
+
+def health(service: Service) -> APIRouter:
+    """vLLM's health route, which needs no token."""
+    result = APIRouter(tags=["for other trainers"])
+
+    @result.get("/health", responses={200: {"description": "Ready."}, 503: {"description": "Not ready."}})
+    async def ready() -> Response:
+        """200 once the model is loaded, without a body: TRL's client waits for it."""
+        return Response(status_code=200 if service.state is State.READY else 503)
+
+    return result
+
+
+async def _receive(service: Service, request: Request, schema: type[Body]) -> Body:
+    """Reads and checks a body. Raises ApiError."""
+    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise ApiError(415, "Content-Type must be application/json", "Content-Type")
+    service.loaded()
+    body = await service.read(request)
+    try:
+        return await asyncio.to_thread(schema.model_validate_json, body)
+    except ValidationError as error:
+        raise _invalid(error.errors(include_url=False, include_context=False, include_input=False)[0]) from None
+
+
+def _invalid(first: ErrorDetails) -> ApiError:
+    names = [str(part) for part in first["loc"]]
+    if not names:
+        return ApiError(400, f"the body does not parse: {first['msg']}", "body")
+    field = names[-1] if names[0] == "sampling_params" else names[0]
+    remedy = None if first["type"] == "extra_forbidden" else _REMEDIES.get(field)
+    if first["type"] == "missing" and field == "prompt_logprobs":
+        remedy = f"{_SCORES_ONLY}: ask for prompt_logprobs"
+    return ApiError(400, f"{field}: {remedy or first['msg']}", field)
+
+
+async def _score(
+    service: Service,
+    request: Request,
+    prompts: Sequence[Ids],
+    asked: schemas.CompletionRequest | schemas.GenerateRequest,
+    field: str,
+    fields: dict[str, Any],
+) -> tuple[SharedPrefixes, LogprobsAnswer] | None:
+    """Scores prompts; None if the client went away. Raises ApiError."""
+    if asked.model is not None:
+        _check_model(service, asked.model)
+    sampling = asked.sampling_params if isinstance(asked, schemas.GenerateRequest) else asked
+    shared = await asyncio.to_thread(SharedPrefixes.of, prompts)
+    fields |= {
+        "groups": len(shared.groups),
+        "completions": len(prompts),
+        "tokens": sum(group.tokens for group in shared.groups),
+    }
+    try:
+        wanted = LogprobsRequest(shared.groups, temperature=sampling.temperature or 1.0)
+    except ValueError as error:
+        raise ApiError(400, str(error), "temperature") from None
+    try:
+        service.check(wanted)
+    except ApiError as error:
+        raise ApiError(error.problem.status, error.problem.detail, field) from None
+    answer = await service.score(request, wanted)
+    if answer is None:
+        return None
+    fields["version"] = answer.version
+    return shared, answer
+
+
+def _check_model(service: Service, model: str) -> None:
+    served = service.loaded().name
+    if model != served:
+        raise ApiError(404, f"there is no model {model[:200]!r} here, {served!r} is served: see /v1/models", "model")
+
+
+def _ids(values: Any) -> Ids:
+    return np.asarray(values, dtype=np.int32)
+
+
+def _completion(
+    asked: schemas.CompletionRequest, prompts: Sequence[Ids], shared: SharedPrefixes, answer: LogprobsAnswer
+) -> bytes:
+    choices = []
+    for index, (prompt, places) in enumerate(zip(prompts, shared.places, strict=True)):
+        ids, logprobs = prompt.tolist(), answer.logprobs[places].tolist()
+        choice: dict[str, Any] = {"index": index, "text": "", "finish_reason": "length", "stop_reason": None}
+        choice["prompt_logprobs"] = _prompt_logprobs(ids, logprobs) if asked.prompt_logprobs is not None else None
+        echoed = asked.echo and asked.logprobs is not None
+        choice["logprobs"] = _echo(ids, logprobs) if echoed else None
+        if asked.return_token_ids:
+            choice |= {"prompt_token_ids": ids, "token_ids": []}
+        choices.append(choice)
+    tokens = sum(prompt.size for prompt in prompts)
+    return _encode(
+        {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": answer.model,
+            "system_fingerprint": answer.version,
+            "choices": choices,
+            "usage": {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens},
+        }
+    )
+
+
+def _generated(
+    asked: schemas.GenerateRequest, prompts: Sequence[Ids], shared: SharedPrefixes, answer: LogprobsAnswer
+) -> bytes:
+    return _encode(
+        {
+            "request_id": asked.request_id or uuid.uuid4().hex,
+            "choices": [{"index": 0, "logprobs": None, "finish_reason": "length", "token_ids": []}],
+            "prompt_logprobs": _prompt_logprobs(prompts[0].tolist(), answer.logprobs[shared.places[0]].tolist()),
+        }
+    )
+
+
+def _prompt_logprobs(ids: list[int], logprobs: list[float]) -> list[dict[str, Any] | None]:
+    entries: list[dict[str, Any] | None] = [None]
+    for token, logprob in zip(ids[1:], logprobs, strict=True):
+        entries.append({str(token): {"logprob": logprob, "rank": None, "decoded_token": None}})
+    return entries
+
+
+def _echo(ids: list[int], logprobs: list[float]) -> dict[str, Any]:
+    tokens = [f"token_id:{token}" for token in ids]
+    offsets, end = [], 0
+    for token in tokens:
+        offsets.append(end)
+        end += len(token)
+    top = [{token: logprob} for token, logprob in zip(tokens[1:], logprobs, strict=True)]
+    return {
+        "tokens": tokens,
+        "token_logprobs": [None, *logprobs],
+        "top_logprobs": [None, *top],
+        "text_offset": offsets,
+    }
+
+
+def _gone(fields: dict[str, Any]) -> Response:
+    fields["status"] = CLIENT_GONE
+    return Response(status_code=CLIENT_GONE)
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+def _encode(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _error(error: ApiError) -> Response:
+    problem = error.problem
+    status = 400 if problem.status == HTTPStatus.UNPROCESSABLE_ENTITY else problem.status
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    code = {401: "invalid_api_key", 404: "model_not_found", 413: "request_too_large", 429: "queue_full"}.get(status)
+    detail = {"message": problem.detail, "type": kind, "param": problem.field, "code": code}
+    return JSONResponse({"error": detail}, status, error.headers)
+
+
+_MEANINGS = {
+    400: "The body does not parse, a field is wrong, or tokens to be generated are asked for.",
+    401: "The bearer token (the client's api_key) is missing or wrong.",
+    404: "Another model is named than the one served.",
+    408: "The body did not arrive in time.",
+    413: "The body or the number of tokens is over the limit: send fewer prompts at a time.",
+    415: "Content-Type is not JSON.",
+    429: "Too many tokens wait; try again after Retry-After seconds.",
+    500: "The forward failed.",
+    503: "Loading or shutting down; try again after Retry-After seconds.",
+    504: "The request's deadline passed.",
+}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "model": schemas.OpenAIError} for status, text in _MEANINGS.items()
+}
