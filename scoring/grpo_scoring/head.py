@@ -10,6 +10,7 @@ let ranks disagree on the number of collectives, and hang.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -90,18 +91,15 @@ def patch_head(model: CausalLM) -> None:
     project = head.forward
     transform = LogitTransform.of(model.config)
 
-    def forward(
+    def score(
         hidden: Tensor,
-        targets: Tensor | None = None,
+        targets: Tensor,
         *,
         temperature: float = 1.0,
         chunk_size: int = DEFAULT_CHUNK_SIZE,
         recompute: bool = True,
         entropy: bool = False,
-    ) -> Tensor | HeadOutput:
-        if targets is None:
-            logits: Tensor = project(hidden)
-            return logits
+    ) -> HeadOutput:
         recompute = recompute and torch.is_grad_enabled()
 
         def one(states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -122,6 +120,24 @@ def patch_head(model: CausalLM) -> None:
             torch.cat([part[0] for part in parts]),
             torch.cat([part[1] for part in parts if part[1] is not None]) if entropy else None,
         )
+
+    teach(head, score)
+
+
+def teach(head: nn.Module, score: Callable[..., HeadOutput]) -> None:
+    """Lets ``head(hidden, targets, **options)`` be ``score(hidden, targets, **options)``.
+
+    The options are those of ``head_logprobs``. ``head(hidden)`` is unchanged, and so is a head that has been taught.
+    """
+    if getattr(head, _PATCHED, False):
+        return
+    project = head.forward
+
+    def forward(hidden: Tensor, targets: Tensor | None = None, **options: Any) -> Tensor | HeadOutput:
+        if targets is not None:
+            return score(hidden, targets, **options)
+        logits: Tensor = project(hidden)
+        return logits
 
     head.forward = forward
     setattr(head, _PATCHED, True)
