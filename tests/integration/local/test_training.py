@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from grpo_operator.manifest import dump, load
 from grpo_operator.validate import validate
+from grpo_trainer.progress import ProgressBoard
 
+from tests.dashboard import exported, queried
 from tests.integration.local.runs import Run, grpo_run, wait_until
 from tests.unit.trainer.tiny_model import save_tiny_model
 
@@ -101,6 +103,10 @@ def test_a_killed_rank_costs_one_restart_and_the_job_succeeds(workspace: Path):
     told = steps_told(run)
     assert max(told) == steps
     assert told.count(1) == 1, f"the second attempt began anew instead of going on: {told}"
+    rows = (run.folder / "metrics" / "metrics.jsonl").read_text().splitlines()
+    board = ProgressBoard(attempt=0)
+    board.metrics({name: value for name, value in json.loads(rows[-1]).items() if isinstance(value, int | float)})
+    assert queried("grpo_trainer_") <= exported(board.exposition().decode()), "what the dashboard asks for is there"
     saved = load(str(run.folder / "job.yaml"))
     last = validate(saved).status.trainer.last_termination
     assert (last.attempt, last.cause) == (0, "Crash")

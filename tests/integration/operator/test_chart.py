@@ -14,6 +14,7 @@ from tests.integration.operator.api import Api, wait
 from tests.integration.operator.operator_process import OperatorProcess
 from tests.integration.operator.progress_server import ProgressServer
 from tests.integration.operator.stage import Stage
+from tests.unit.operator_kubernetes.test_render import reference, trainer
 from tools.cluster.control_plane import ControlPlane
 
 CHART = Path(__file__).parents[3] / "charts" / "grpo"
@@ -30,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "no aggregation": {"rbac": {"aggregate": False}},
     "monitoring": {"monitoring": {"namespace": "monitoring", "serviceMonitor": {"labels": {"release": "prometheus"}}}},
+    "dashboard": {"monitoring": {"dashboard": {"enabled": True, "annotations": {"grafana_folder": "GRPO"}}}},
     "no policy": {"networkPolicy": {"enabled": False}},
     "everything set": {
         "images": {
@@ -57,6 +59,8 @@ BAD_VALUES = [
     "crds.install=perhaps",
     "replicas=2",
     "monitoring.serviceMonitor.interval=often",
+    "monitoring.podMonitor.interval=often",
+    "monitoring.dashboard.enabled=perhaps",
 ]
 
 
@@ -98,8 +102,8 @@ def test_every_variant_is_taken_by_the_api_server(
     linted = helm("lint", "--strict", str(CHART), values=VARIANTS[name])
     assert linted.returncode == 0, linted.stdout + linted.stderr
     manifests = render(helm, restricted_namespace, VARIANTS[name])
-    # ServiceMonitor is a kind of the Prometheus operator's, which this cluster lacks.
-    known = [manifest for manifest in manifests if manifest["kind"] != "ServiceMonitor"]
+    # ServiceMonitor and PodMonitor are kinds of the Prometheus operator's, which this cluster lacks.
+    known = [manifest for manifest in manifests if not manifest["kind"].endswith("Monitor")]
     kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(known)
     )
@@ -115,6 +119,39 @@ def test_service_monitor_is_rendered_on_demand(helm: Helm) -> None:
     values = {"monitoring": {"serviceMonitor": {"enabled": True}}}
     kinds_of = {manifest["kind"] for manifest in render(helm, "default", values)}
     assert {"ServiceMonitor", "Service"} <= kinds_of
+
+
+def test_pod_monitor_finds_the_pods_of_jobs(helm: Helm) -> None:
+    """Its selector and ports against the pods that the operator makes."""
+    everywhere = {"monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}}
+    (monitor,) = (one for one in render(helm, "default", everywhere) if one["kind"] == "PodMonitor")
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    selector = monitor["spec"]["selector"]
+    ports = {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]}
+    for manifest in (reference(), trainer()):
+        template = manifest["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        assert selector["matchLabels"].items() <= labels.items()
+        for expression in selector["matchExpressions"]:
+            assert labels[expression["key"]] in expression["values"]
+        assert set(monitor["spec"]["podTargetLabels"]) <= set(labels)
+        names = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+        assert len(names & ports) == 1
+    named = {"namespaces": ["blue"], "monitoring": {"podMonitor": {"enabled": True}}}
+    (monitor,) = (one for one in render(helm, "default", named) if one["kind"] == "PodMonitor")
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["blue"]}
+
+
+def test_dashboard_is_a_config_map_for_grafanas_sidecar(helm: Helm) -> None:
+    values = {"monitoring": {"dashboard": {"enabled": True, "namespace": "grafana"}}}
+    (config,) = (
+        one for one in render(helm, "default", values) if one["kind"] == "ConfigMap" and "dashboard" in str(one)
+    )
+    assert config["metadata"]["namespace"] == "grafana"
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(config["data"]["grpo.json"]) == json.loads((CHART / "dashboards/grpo.json").read_text())
+    assert not any(one["kind"] == "ConfigMap" for one in render(helm, "default", {}))
 
 
 @pytest.mark.parametrize("setting", BAD_VALUES)
