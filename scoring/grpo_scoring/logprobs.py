@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from grpo_scoring.backbone import backbone
 from grpo_scoring.groups import Group, Ids, completion_offsets, offsets, split
 from grpo_scoring.head import DEFAULT_CHUNK_SIZE, head_logprobs, patch_head
 from grpo_scoring.rows import Row, batches, pad, rows_of
@@ -75,7 +76,7 @@ def row_logprobs(
             f"completion_length must be from 1 to {input_ids.shape[1] - 1} (a prompt token must come before), "
             f"got {completion_length}"
         )
-    hidden = _backbone(model)(
+    hidden = backbone(model)(
         input_ids=input_ids,
         attention_mask=attention_mask,
         position_ids=(attention_mask.long().cumsum(-1) - 1).clamp(min=0),
@@ -161,7 +162,7 @@ def _score(model: Any, rows: Sequence[Row], temperature: float, chunk_size: int)
     device = next(model.parameters()).device
     # No mask and no positions: pads are at the end, so the causal default is right for every real token, and the
     # attention kernel needs no (rows, length, length) mask.
-    hidden = _backbone(model)(input_ids=torch.from_numpy(pad(rows)).to(device), use_cache=False).last_hidden_state
+    hidden = backbone(model)(input_ids=torch.from_numpy(pad(rows)).to(device), use_cache=False).last_hidden_state
     line = np.repeat(np.arange(len(rows)), [row.completion.size for row in rows])
     position = np.concatenate([row.positions for row in rows])
     targets = np.concatenate([row.completion for row in rows]).astype(np.int64)
@@ -174,13 +175,3 @@ def _score(model: Any, rows: Sequence[Row], temperature: float, chunk_size: int)
     )
     scored: NDArray[np.float32] = output.logprobs.cpu().numpy()
     return scored
-
-
-def _backbone(model: Any) -> nn.Module:
-    """The part of a causal LM below its head (below an adapter's wrapper, too)."""
-    if hasattr(model, "get_base_model"):  # peft
-        model = model.get_base_model()
-    backbone: nn.Module = model.base_model
-    if backbone is model:
-        raise ValueError(f"{type(model).__name__} has no backbone below its head: a causal language model is needed")
-    return backbone

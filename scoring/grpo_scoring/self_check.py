@@ -13,6 +13,11 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _HALF_TOLERANCE = 0.25  # a model's own logits are rounded to its dtype: of size 30, bfloat16 rounds by 0.06
 
 
+def tolerance(model: Any) -> float:
+    """Largest difference of log-probabilities that rounding in the model's dtype explains."""
+    return _TOLERANCE.get(next(model.parameters()).dtype, _HALF_TOLERANCE)
+
+
 @torch.no_grad()
 def check_scoring(model: Any) -> float:
     """Scores a few tokens here and by the model's full logits; returns the largest difference.
@@ -30,11 +35,11 @@ def check_scoring(model: Any) -> float:
     expected = logits.log_softmax(-1)[7:-1].gather(1, row[0, 8:, None])[:, 0].cpu()
     scored = torch.from_numpy(completion_logprobs(model, [Group.of(ids[:8].numpy(), [ids[8:].numpy()])]).values)
     difference = float((scored - expected).abs().max())
-    tolerance = _TOLERANCE.get(next(model.parameters()).dtype, _HALF_TOLERANCE)
-    if not difference <= tolerance:  # NaN included
+    bound = tolerance(model)
+    if not difference <= bound:  # NaN included
         raise ValueError(
             f"{type(model).__name__}: log-probabilities differ by {difference:.3g} from those of the model's own "
-            f"forward (at most {tolerance:g} is rounding). Its logits are changed after the head in a way that "
+            f"forward (at most {bound:g} is rounding). Its logits are changed after the head in a way that "
             "grpo_scoring.head.LogitTransform does not know, or its weights are not finite: this model cannot be scored"
         )
     return difference
