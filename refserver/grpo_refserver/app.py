@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response
 from fastapi.responses import JSONResponse
 from grpo_scoring.wire import JSON, MEDIA_TYPES
 
-from grpo_refserver import schemas
+from grpo_refserver import completions, reload, schemas
 from grpo_refserver.auth import TokenFile
 from grpo_refserver.errors import ApiError, add_handlers
-from grpo_refserver.service import CLIENT_GONE, Service, encode
+from grpo_refserver.request_log import CLIENT_GONE, RequestIds, recorded
+from grpo_refserver.service import Service, encode
 from grpo_refserver.worker import State
-
-log = logging.getLogger(__name__)
 
 DESCRIPTION = "Log-probabilities of given completions under a frozen reference model, for GRPO's KL term."
 
@@ -31,7 +28,11 @@ def create_app(service: Service, token: TokenFile | None) -> FastAPI:
     app = FastAPI(title="GRPO reference server", description=DESCRIPTION, redoc_url=None)
     add_handlers(app)
     app.include_router(_scoring(service), prefix="/v1", dependencies=[Depends(authorize)])
+    app.include_router(reload.router(service), dependencies=[Depends(authorize)])
+    app.include_router(completions.router(service), dependencies=[Depends(authorize)])
+    app.include_router(completions.health(service))
     app.include_router(_operations(service))
+    app.add_middleware(RequestIds)
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -49,10 +50,7 @@ def _scoring(service: Service) -> APIRouter:
     @router.post("/logprobs", responses=schemas.RESPONSES, openapi_extra=schemas.REQUEST_BODY)
     async def logprobs(request: Request) -> Response:
         """Log-probabilities of every completion token. Content-Type and Accept choose JSON or safetensors."""
-        begun = time.monotonic()
-        status = 500
-        fields: dict[str, Any] = {"client": request.client.host if request.client else "-"}
-        try:
+        async with recorded(request, service.metrics) as fields:
             sent, wanted = _media_types(request)
             asked = await service.receive(request, sent)
             fields |= {
@@ -61,19 +59,11 @@ def _scoring(service: Service) -> APIRouter:
                 "tokens": sum(group.tokens for group in asked.groups),
             }
             answer = await service.score(request, asked)
-            status = CLIENT_GONE if answer is None else 200
             if answer is None:
+                fields["status"] = CLIENT_GONE
                 return Response(status_code=CLIENT_GONE)
+            fields["version"] = answer.version
             return Response(await encode(answer, asked, wanted), media_type=wanted)
-        except ApiError as error:
-            status = error.problem.status
-            if error.problem.field:
-                fields["field"] = error.problem.field
-            raise
-        finally:
-            service.metrics.requests.labels(status).inc()
-            fields |= {"status": status, "ms": round(1000 * (time.monotonic() - begun))}
-            log.log(logging.INFO if status == 200 else logging.WARNING, "request", extra=fields)
 
     @router.get("/info", response_model_by_alias=True)
     async def info() -> schemas.Info:
@@ -94,6 +84,8 @@ def _scoring(service: Service) -> APIRouter:
             max_queued_tokens=settings.max_queued_tokens,
             request_timeout_seconds=settings.request_timeout_seconds,
             deterministic=settings.deterministic,
+            shares_prompts=loaded.shares_prompts,
+            versions_root=str(settings.versions_root) if settings.versions_root is not None else None,
         )
 
     return router

@@ -54,7 +54,22 @@ def parser() -> argparse.ArgumentParser:
     model.add_argument("--attn-implementation", help="sdpa, eager, flash_attention_2 (default: transformers' choice)")
     model.add_argument("--trust-remote-code", action="store_true", help="run Python code from the model's repository")
     model.add_argument(
-        "--model-version", default="base", help="name of the loaded version, given in every answer (default: base)"
+        "--tensor-parallel-size",
+        type=_count,
+        default=1,
+        help="GPUs (or processes on a CPU) that one copy of the model is spread over; a process is started for each, "
+        "unless torchrun did (default: %(default)s)",
+    )
+    model.add_argument(
+        "--model-version",
+        default="base",
+        help="name of what --model holds, given in every answer; a request can ask for it again (default: base)",
+    )
+    model.add_argument(
+        "--versions-root",
+        type=Path,
+        help="folder below which requests may name other versions of the weights, to be loaded in the place of the "
+        "current ones: config.json and safetensors, as save_pretrained writes them (default: none may)",
     )
 
     serving = result.add_argument_group("serving")
@@ -89,8 +104,8 @@ def parser() -> argparse.ArgumentParser:
         "--max-batch-tokens",
         type=_count,
         default=16384,
-        help="tokens of one forward, padding counted; requests of all ranks are merged up to it. Decides the memory "
-        "that activations take (default: %(default)s)",
+        help="tokens of one forward, a shared prompt counted once; requests of all ranks are merged up to it. Decides "
+        "the memory that activations take (default: %(default)s)",
     )
     batching.add_argument(
         "--deterministic",
@@ -101,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
         "--head-chunk-tokens",
         type=_count,
         help="positions projected to the vocabulary at a time; logits take 4 bytes x this x vocabulary "
-        "(default: 1024 on a GPU, 128 on a CPU)",
+        "(default: what fits 256 MB on a GPU, 32 MB on a CPU)",
     )
     batching.add_argument(
         "--max-queued-tokens",
@@ -134,12 +149,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     values = vars(parser().parse_args(arguments))
     level = values.pop("log_level")
 
-    from grpo_refserver import logs, server  # torch: --help need not wait for it
+    from grpo_refserver import logs
 
     logs.configure(level)
+    settings = Settings(**values)
     try:
-        return server.run(Settings(**values))
+        if settings.tensor_parallel_size > 1:
+            from grpo_refserver.tensor_parallel import start
+
+            return start.run(sys.argv[1:] if arguments is None else arguments, settings)
+        from grpo_refserver import server  # torch: --help need not wait for it
+
+        return server.run(settings)
     except ConfigurationError as error:
+        from grpo_refserver import server
+
         return server.refuse(error)
 
 

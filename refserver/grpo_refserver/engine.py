@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from grpo_scoring.groups import Group
-from grpo_scoring.logprobs import CompletionLogprobs, completion_logprobs
+from grpo_scoring.logprobs import CompletionLogprobs
 
-from grpo_refserver.model import LoadedModel, load
+from grpo_refserver.model import LoadedModel
 from grpo_refserver.settings import Settings
 
 
@@ -39,6 +39,10 @@ class VersionError(Exception):
         super().__init__(message)
         self.refusal = refusal
         self.field = field
+
+
+class EngineFailedError(Exception):
+    """The engine is of no more use in this process, which must end."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,39 +95,17 @@ class Engine(Protocol):
         ...
 
 
-class LocalEngine:
-    """A model in this process, on one device."""
-
-    def __init__(self, loaded: LoadedModel, *, max_batch_tokens: int) -> None:
-        self.info = loaded
-        self._max_batch_tokens = max_batch_tokens
-
-    def batch_tokens(self, group: Group) -> int:
-        """Rows x longest row: padding counted."""
-        return len(group.completions) * group.max_length
-
-    def score(self, groups: Sequence[Group], temperature: float) -> CompletionLogprobs:
-        """One or several forwards, each of at most ``max_batch_tokens``."""
-        return completion_logprobs(
-            self.info.model,
-            groups,
-            temperature=temperature,
-            max_batch_tokens=self._max_batch_tokens,
-            chunk_size=self.info.head_chunk_tokens,
-        )
-
-    def stage(self, version: str, path: Path | None) -> Staged:
-        """Loads on the CPU."""
-        raise VersionError(f"version {version} is not loaded", Refusal.UNKNOWN, "version")
-
-    def swap(self, staged: Staged) -> None:
-        """Replaces the model."""
-        self.info = dataclasses.replace(self.info, version=staged.version, model=staged.payload)
-
-    def close(self) -> None:
-        """Nothing is held beyond the process's memory."""
-
-
 def start_engine(settings: Settings) -> Engine:
-    """The engine that the settings ask for, loaded. Raises ConfigurationError or HubUnreachable."""
-    return LocalEngine(load(settings), max_batch_tokens=settings.max_batch_tokens)
+    """The engine that the settings ask for, loaded and warmed up.
+
+    Raises:
+        ConfigurationError: it cannot start with them.
+        HubUnreachable: the hub does not answer.
+    """
+    if settings.tensor_parallel_size > 1:
+        from grpo_refserver.tensor_parallel.engine import TensorParallelEngine
+
+        return TensorParallelEngine.start(settings)
+    from grpo_refserver.local_engine import LocalEngine  # engines know this file, not the other way round
+
+    return LocalEngine.start(settings)

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from grpo_scoring.groups import Group
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from grpo_refserver.engine import Refusal, VersionError
+from grpo_refserver.model import LoadedModel
+
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
@@ -22,6 +25,17 @@ class Metrics:
             "Always 1; the labels say what is loaded.",
             ["model", "version", "dtype", "device"],
             registry=self.registry,
+        )
+        self.version_loads = Counter(
+            "grpo_reference_version_loads_total",
+            "Versions loaded beside the one that serves: staged, or refused as unknown, bad or unavailable.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for outcome in ("staged", *(refusal.value for refusal in Refusal)):
+            self.version_loads.labels(outcome)
+        self.swaps = Counter(
+            "grpo_reference_swaps_total", "Versions put in the place of another.", registry=self.registry
         )
         self.requests = Counter(
             "grpo_reference_requests_total",
@@ -60,6 +74,15 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+
+    def loaded(self, info: LoadedModel) -> None:
+        """Shows what serves from now on, and nothing else."""
+        self.info.clear()
+        self.info.labels(info.name, info.version, info.dtype, info.device).set(1)
+
+    def staged(self, refused: VersionError | None) -> None:
+        """Counts a version that was loaded beside the one that serves, or refused."""
+        self.version_loads.labels("staged" if refused is None else refused.refusal.value).inc()
 
     def batch(self, groups: Sequence[Group], seconds: float) -> None:
         """Counts a scored batch."""

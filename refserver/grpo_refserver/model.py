@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from grpo_scoring.groups import Group
-from grpo_scoring.logprobs import completion_logprobs
 from grpo_scoring.outages import is_outage
 from grpo_scoring.self_check import check_scoring
 from grpo_scoring.tokenizer_hash import tokenizer_hash
@@ -36,7 +34,8 @@ class LoadedModel:
         tokenizer_hash: fingerprint of the tokenizer that lies beside the weights; None where none does.
         dtype: of the weights, as ``float32``.
         device: as ``cuda:0``.
-        head_chunk_tokens: positions projected to the vocabulary at a time.
+        shares_prompts: whether a prompt is computed once for all its completions.
+        why_not: where it is not, the reason.
     """
 
     model: Any
@@ -47,11 +46,27 @@ class LoadedModel:
     tokenizer_hash: str | None
     dtype: str
     device: str
-    head_chunk_tokens: int
+    shares_prompts: bool = False
+    why_not: str | None = None
 
 
-def load(settings: Settings) -> LoadedModel:
-    """Loads, checks and warms up the model.
+@dataclass(frozen=True)
+class Placement:
+    """Where a model goes that is not simply loaded and moved to a device.
+
+    Attributes:
+        device: of this process's part.
+        arguments: makes further arguments for ``from_pretrained``; may raise ConfigurationError.
+        prepare: called with the model before its first forward.
+    """
+
+    device: str
+    arguments: Callable[[], Mapping[str, Any]]
+    prepare: Callable[[Any], object]
+
+
+def load(settings: Settings, placement: Placement | None = None) -> LoadedModel:
+    """Loads and checks the model.
 
     Raises:
         HubUnreachable: the hub does not answer.
@@ -60,7 +75,7 @@ def load(settings: Settings) -> LoadedModel:
     import transformers  # seconds: not before the server listens
 
     transformers.utils.logging.disable_progress_bar()
-    device = pick_device(settings.device)
+    device = placement.device if placement else pick_device(settings.device)
     log.info("loading model", extra={"model": settings.model, "device": device})
     begun = time.monotonic()
     try:
@@ -72,6 +87,7 @@ def load(settings: Settings) -> LoadedModel:
             dtype=settings.dtype,
             attn_implementation=settings.attn_implementation,
             trust_remote_code=settings.trust_remote_code,
+            **(placement.arguments() if placement else {}),
         )
     except Exception as error:
         if is_outage(error):
@@ -83,7 +99,11 @@ def load(settings: Settings) -> LoadedModel:
         raise ConfigurationError(
             f"--model {settings.model} cannot be loaded: {_unreadable(settings.model) or error}"
         ) from error
-    model = model.eval().requires_grad_(False).to(device)
+    model.eval().requires_grad_(False)
+    if placement:
+        placement.prepare(model)
+    else:
+        model.to(device)
     try:
         difference = check_scoring(model)
     except ValueError as error:
@@ -97,10 +117,7 @@ def load(settings: Settings) -> LoadedModel:
         tokenizer_hash=_tokenizer_hash(settings),
         dtype=str(model.dtype).removeprefix("torch."),
         device=device,
-        head_chunk_tokens=settings.head_chunk_tokens or (1024 if device.startswith("cuda") else 128),
     )
-    if device.startswith("cuda"):
-        _warm_up(loaded, settings.max_batch_tokens)
     log.info(
         "model loaded",
         extra={
@@ -122,25 +139,6 @@ def pick_device(name: str) -> str:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigurationError(f"--device {name}: torch sees no GPU here; use --device cpu or auto")
     return name
-
-
-def _warm_up(loaded: LoadedModel, max_batch_tokens: int) -> None:
-    """One forward as large as any will be: memory that does not suffice shows at the start, not in the middle."""
-    length = min(loaded.max_sequence_length, max_batch_tokens, 4096)
-    row = np.arange(length, dtype=np.int32) % loaded.vocab_size
-    group = Group(row[: length // 2], (row[length // 2 :],) * max(1, max_batch_tokens // length))
-    try:
-        completion_logprobs(
-            loaded.model,
-            [group],
-            max_batch_tokens=max_batch_tokens,
-            chunk_size=loaded.head_chunk_tokens,
-        )
-    except torch.OutOfMemoryError as error:
-        raise ConfigurationError(
-            f"a forward of --max-batch-tokens {max_batch_tokens} does not fit {loaded.device}: lower it "
-            f"(spec.reference.maxBatchTokens), or use a smaller dtype or a larger GPU: {error}"
-        ) from error
 
 
 def _max_sequence_length(model: Any, settings: Settings) -> int:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request
+from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import CompletionLogprobs
 from grpo_scoring.wire import LogprobsAnswer, LogprobsRequest, WireError, decode_request, encode_answer
 
 from grpo_refserver.batcher import Batcher, Task
-from grpo_refserver.engine import start_engine
+from grpo_refserver.engine import Refusal, VersionError, start_engine
 from grpo_refserver.errors import ApiError
 from grpo_refserver.limits import check_groups, read_body
 from grpo_refserver.metrics import Metrics
 from grpo_refserver.model import LoadedModel
 from grpo_refserver.settings import Settings
-from grpo_refserver.worker import NotServingError, QueueFullError, ScoringError, State, Worker
-
-CLIENT_GONE = 499
-"""nginx's status for a client that closed the connection: never sent, only counted."""
+from grpo_refserver.worker import ExpiredError, NotServingError, QueueFullError, ScoringError, State, Worker
 
 
 class Service:
@@ -63,48 +62,74 @@ class Service:
             return self._unanswered
         return 0
 
-    async def receive(self, request: Request, media_type: str) -> LogprobsRequest:
-        """Reads, decodes and checks a request. Raises ApiError."""
-        loaded, settings = self.loaded(), self.settings
+    async def read(self, request: Request) -> bytes:
+        """Reads a body. Raises ApiError 408 or 413."""
         try:
-            async with asyncio.timeout(settings.request_timeout_seconds):
-                body = await read_body(request, settings.request_bytes)
+            async with asyncio.timeout(self.settings.request_timeout_seconds):
+                return await read_body(request, self.settings.request_bytes)
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time: send it in one go", "body") from None
-        try:
-            asked = await asyncio.to_thread(decode_request, body, media_type)
-        except WireError as error:
-            raise ApiError(400 if error.field == "body" else 422, str(error), error.field) from None
+
+    def check(self, asked: LogprobsRequest) -> None:
+        """Raises ApiError 413 or 422 where this model cannot score the groups."""
+        loaded = self.loaded()
         check_groups(
             asked.groups,
             vocab_size=loaded.vocab_size,
             max_sequence_length=loaded.max_sequence_length,
-            max_request_tokens=settings.request_tokens,
+            max_request_tokens=self.settings.request_tokens,
         )
-        if asked.version not in (None, loaded.version):
-            raise ApiError(
-                409,
-                f"version {asked.version} is wanted and {loaded.version} is loaded: this server does not load "
-                "versions by itself, start one with the wanted weights and --model-version",
-                "version",
-            )
+
+    async def receive(self, request: Request, media_type: str) -> LogprobsRequest:
+        """Reads, decodes and checks a request. Raises ApiError."""
+        self.loaded()
+        body = await self.read(request)
+        try:
+            asked = await asyncio.to_thread(decode_request, body, media_type)
+        except WireError as error:
+            raise ApiError(400 if error.field == "body" else 422, str(error), error.field) from None
+        self.check(asked)
+        self._check_version(asked.version, asked.version_path)
         return asked
 
     async def score(self, request: Request, asked: LogprobsRequest) -> LogprobsAnswer | None:
         """Waits for the log-probabilities; None if the client went away. Raises ApiError."""
         loaded = self.loaded()
-        task = Task(asked.groups, asked.temperature, asked.version or loaded.version)
-        limit = self.settings.request_timeout_seconds
-        seconds = min(asked.deadline_seconds or limit, limit)
+        task = self._task(asked.groups, asked.temperature, asked.version, asked.version_path, asked.deadline_seconds)
         async with self._counted():
             begun = time.monotonic()
-            scored = await self._await_result(request, task, seconds)
+            scored = await self._await_result(request, task)
             if scored is None:
                 return None
             self.metrics.request_seconds.observe(time.monotonic() - begun)
+            assert task.version is not None, "set by the batch that began it"
             return LogprobsAnswer(scored.values, scored.offsets, loaded.name, task.version)
 
-    async def _await_result(self, request: Request, task: Task, seconds: float) -> CompletionLogprobs | None:
+    async def load(self, request: Request, version: str, path: str | None, seconds: float | None) -> bool:
+        """Waits until a version is loaded; False if the client went away. Raises ApiError."""
+        self.loaded()
+        self._check_version(version, path)
+        async with self._counted():
+            return await self._await_result(request, self._task([], 1.0, version, path, seconds)) is not None
+
+    def _check_version(self, version: str | None, path: str | None) -> None:
+        if path is not None and version == self.settings.model_version:
+            raise ApiError(
+                422,
+                f"version {version} is what the server was started with, and lies nowhere else: leave versionPath out, "
+                "or give the version another name",
+                "versionPath",
+            )
+
+    def _task(
+        self, groups: Sequence[Group], temperature: float, version: str | None, path: str | None, seconds: float | None
+    ) -> Task:
+        limit = self.settings.request_timeout_seconds
+        deadline = time.monotonic() + min(seconds or limit, limit)
+        return Task(groups, temperature, version, path=Path(path) if path is not None else None, deadline=deadline)
+
+    async def _await_result(self, request: Request, task: Task) -> CompletionLogprobs | None:
+        seconds = task.deadline - time.monotonic()
         try:
             result = asyncio.wrap_future(self.worker.submit(task))
         except NotServingError as error:
@@ -125,11 +150,11 @@ class Service:
                 return result.result()
             if gone.done():
                 return None
-            raise ApiError(
-                504,
-                f"not scored within {seconds:g} s: send fewer groups at a time, add replicas, or allow more time",
-                "deadlineSeconds",
-            )
+            raise ExpiredError
+        except ExpiredError:
+            raise self._too_late(task, seconds) from None
+        except VersionError as error:
+            raise cannot_load(error) from None
         except ScoringError as error:
             raise ApiError(500, str(error)) from None
         except NotServingError as error:  # the grace period has passed
@@ -137,6 +162,14 @@ class Service:
         finally:
             gone.cancel()
             self.worker.cancel(task)
+
+    def _too_late(self, task: Task, seconds: float) -> ApiError:
+        loaded = self.worker.loaded
+        if loaded is not None and task.version not in (None, loaded.version):
+            what = f"version {task.version} was not loaded within {seconds:.3g} s, and stays wanted: ask again"
+        else:
+            what = f"not scored within {seconds:.3g} s: send fewer groups at a time, add replicas, or allow more time"
+        return ApiError(504, what, "deadlineSeconds")
 
     @asynccontextmanager
     async def _counted(self) -> AsyncIterator[None]:
@@ -161,6 +194,12 @@ async def encode(answer: LogprobsAnswer, asked: LogprobsRequest, media_type: str
 def not_serving(state: State) -> ApiError:
     """The answer of a server that takes no request now."""
     return ApiError(503, f"the server is {state.value}: try again", retry_after=5 if state is State.LOADING else 1)
+
+
+def cannot_load(error: VersionError) -> ApiError:
+    """The answer to who wants a version that cannot be had: 503 where the same request can succeed later."""
+    status = {Refusal.UNKNOWN: 409, Refusal.BAD: 422, Refusal.UNAVAILABLE: 503}[error.refusal]
+    return ApiError(status, str(error), error.field, retry_after=2 if status == 503 else None)
 
 
 async def _disconnected(request: Request) -> None:

@@ -25,6 +25,8 @@ class Settings:
     attn_implementation: str | None = None
     trust_remote_code: bool = False
     model_version: str = "base"
+    versions_root: Path | None = None
+    tensor_parallel_size: int = 1
 
     host: str = "127.0.0.1"
     port: int = 8000

@@ -1,29 +1,30 @@
-"""The thread that owns the model: loads it, then scores what waits, batch after batch.
+"""The thread that owns the model: loads it, scores what waits, batch after batch, and swaps versions in between.
 
-The event loop never waits for a forward, so health checks answer while one runs.
+The event loop never waits for a forward, so health checks answer while one runs. Versions are loaded by a thread of
+their own (``staging.py``) while this one goes on scoring.
 """
 
 from __future__ import annotations
 
 import enum
-import itertools
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
-from grpo_scoring.groups import completion_offsets
 from grpo_scoring.logprobs import CompletionLogprobs
 
 from grpo_refserver.batcher import Batch, Batcher, Task
-from grpo_refserver.engine import Engine
+from grpo_refserver.drain_rate import DrainRate
+from grpo_refserver.engine import Engine, EngineFailedError, Staged, VersionError
 from grpo_refserver.metrics import Metrics
 from grpo_refserver.model import LoadedModel
+from grpo_refserver.open_tasks import OpenTasks
+from grpo_refserver.staging import Outcome, Stager
 
 log = logging.getLogger(__name__)
 
@@ -58,25 +59,12 @@ class ScoringError(Exception):
     """The forward failed; the message says why and what to do."""
 
 
-@dataclass(eq=False)
-class _Open:
-    """A task whose result is not complete: ``left`` groups are missing; group n goes to ``starts[n]``."""
-
-    result: CompletionLogprobs
-    starts: list[int]
-    left: int
-    future: Future[CompletionLogprobs] = field(default_factory=Future)
-
-    @classmethod
-    def of(cls, task: Task) -> _Open:
-        bounds = completion_offsets(task.groups)
-        values = np.full(int(bounds[-1]), np.nan, dtype=np.float32)
-        starts = [0, *itertools.accumulate(group.completion_tokens for group in task.groups)]
-        return cls(CompletionLogprobs(values, bounds), starts, len(task.groups))
+class ExpiredError(Exception):
+    """The deadline has passed before the task was scored."""
 
 
 class Worker:
-    """One model, one thread, one queue.
+    """One engine, one thread, one queue.
 
     Args:
         load: makes the engine, in the thread; its exception ends the worker in state FAILED.
@@ -100,10 +88,11 @@ class Worker:
         self._max_queued_tokens = max_queued_tokens
         self._metrics = metrics
         self.on_change = on_change
-        self._open: dict[Task, _Open] = {}
+        self._open = OpenTasks()
         self._changed = threading.Condition()
         self._stopping = False
-        self._rate = 0.0  # tokens per second, smoothed
+        self._rate = DrainRate()
+        self._stager = Stager(self._changed, self._staged)
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self.state = State.LOADING
         self.failure: BaseException | None = None
@@ -131,23 +120,27 @@ class Worker:
         self._close(tasks, NotServingError(self.state))
 
     def stop(self, timeout: float) -> bool:
-        """Ends the thread after the batch that runs; returns whether it ended in time."""
+        """Ends after the batch that runs; returns whether nothing runs any more."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        deadline = time.monotonic() + timeout
         self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and self._stager.join(max(0.0, deadline - time.monotonic()))
 
     def submit(self, task: Task) -> Future[CompletionLogprobs]:
-        """Queues a task. Raises NotServingError or QueueFullError; the future ScoringError or NotServingError."""
+        """Queues a task.
+
+        A task without groups is done when its version is loaded. Raises NotServingError or QueueFullError; the future
+        raises ScoringError, VersionError, ExpiredError or NotServingError.
+        """
         with self._changed:
             if self.state is not State.READY:
                 raise NotServingError(self.state)
-            waiting = self._batcher.waiting_tokens
-            if waiting + task.waiting_tokens > self._max_queued_tokens:
-                raise QueueFullError(waiting, self._retry_after(waiting))
-            opened = _Open.of(task)
-            self._open[task] = opened
+            excess = self._batcher.waiting_tokens + task.waiting_tokens - self._max_queued_tokens
+            if excess > 0:
+                raise QueueFullError(self._batcher.waiting_tokens, self._rate.retry_after(excess))
+            opened = self._open.add(task)
             self._batcher.add(task)
             self._count_queue()
             self._changed.notify_all()
@@ -157,86 +150,110 @@ class Worker:
         """Drops what is left of a task whose client no longer waits."""
         with self._changed:
             self._batcher.discard(task)
-            opened = self._open.pop(task, None)
+            opened = self._open.pop(task)
             self._count_queue()
+            self._changed.notify_all()  # what it held up can go on
         if opened is not None:
             opened.future.cancel()
 
     def _run(self) -> None:
         try:
             engine = self.engine = self._load()
-            loaded = engine.info
-            self._metrics.info.labels(loaded.name, loaded.version, loaded.dtype, loaded.device).set(1)
-            with self._changed:
-                if self.state is State.LOADING:
-                    self._become(State.READY)
-            while (batch := self._next()) is not None:
-                self._serve(batch)
+            try:
+                self._metrics.loaded(engine.info)
+                with self._changed:
+                    if self.state is State.LOADING:
+                        self._become(State.READY)
+                while (work := self._next(engine)) is not None:
+                    if isinstance(work, Batch):
+                        self._serve(engine, work)
+                    else:
+                        self._swap(engine, work)
+            finally:
+                engine.close()
         except BaseException as error:  # noqa: BLE001  (the thread's last words: every cause must be seen)
             self._fail(error)
 
-    def _next(self) -> Batch | None:
-        """Waits for work; None to stop."""
+    def _next(self, engine: Engine) -> Batch | Staged | None:
+        """Waits for something to do; None to stop."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or len(self._batcher) > 0)
-            batch = None if self._stopping else self._batcher.next()
-            self._count_queue()
-            return batch
+            while not self._stopping:
+                loaded = engine.info.version
+                self._close(self._batcher.expired(time.monotonic()), ExpiredError())
+                self._answer_loaded(loaded)
+                wanted = self._batcher.next_version(loaded)
+                if wanted is not None:
+                    self._stager.want(*wanted, engine.stage)
+                staged = self._stager.staged
+                batch = self._batcher.next(loaded, engine.batch_tokens, staged.version if staged else None)
+                self._count_queue()
+                if batch is not None:
+                    return batch
+                if wanted is not None and self._stager.holds(wanted[0]):
+                    return self._stager.take()
+                self._changed.wait()
+            return None
 
-    def _serve(self, batch: Batch) -> None:
+    def _answer_loaded(self, version: str) -> None:
+        """Answers those who only waited for this version to be loaded. With the lock held."""
+        for task in self._batcher.wanting(version):
+            if not task.groups:
+                self._batcher.discard(task)
+                if opened := self._open.pop(task):
+                    opened.answer()
+
+    def _staged(self, version: str, path: Path | None, outcome: Outcome) -> None:
+        """From the staging thread, with the lock held: a version is ready, or cannot be had."""
+        refused = outcome if isinstance(outcome, VersionError) else None
+        self._metrics.staged(refused)
+        if refused is not None:
+            log.warning("version refused", extra={"version": version, "why": str(refused)})
+            self._close([task for task in self._batcher.wanting(version) if task.path == path], refused)
+        self._changed.notify_all()
+
+    def _swap(self, engine: Engine, staged: Staged) -> None:
+        begun = time.monotonic()
+        before = engine.info.version
+        engine.swap(staged)
+        self._metrics.loaded(engine.info)
+        self._metrics.swaps.inc()
+        seconds = f"{time.monotonic() - begun:.3f}"
+        log.info("version swapped", extra={"version": engine.info.version, "before": before, "seconds": seconds})
+
+    def _serve(self, engine: Engine, batch: Batch) -> None:
         begun = time.monotonic()
         try:
-            scored = self._score(batch)
+            scored = engine.score(batch.groups, batch.temperature)
+            if not np.isfinite(scored.values).all():
+                raise FloatingPointError("NaN or infinite log-probabilities: use another dtype or check the weights")
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             self._reject(batch, "out of memory: lower --max-batch-tokens (spec.reference.maxBatchTokens) or add memory")
-        except torch.AcceleratorError:
+        except (torch.AcceleratorError, EngineFailedError):
             raise  # the device is of no more use in this process
         except Exception as error:
             log.exception("scoring failed", extra={"groups": len(batch.parts)})
             self._reject(batch, f"{type(error).__name__} in the forward; the server's log has the details")
         else:
             seconds = time.monotonic() - begun
-            self._deliver(batch, scored)
-            self._measure(batch, seconds)
-
-    def _score(self, batch: Batch) -> CompletionLogprobs:
-        assert self.engine is not None
-        scored = self.engine.score(batch.groups, batch.temperature)
-        if not np.isfinite(scored.values).all():
-            raise FloatingPointError("NaN or infinite log-probabilities: use another dtype or check the weights")
-        return scored
-
-    def _deliver(self, batch: Batch, scored: CompletionLogprobs) -> None:
-        """Copies each group's values to its task, and answers the tasks that are complete."""
-        ends = [0, *itertools.accumulate(group.completion_tokens for group in batch.groups)]
-        done = []
-        with self._changed:
-            for (task, index), (first, last) in zip(batch.parts, itertools.pairwise(ends), strict=True):
-                opened = self._open.get(task)
-                if opened is None:  # cancelled meanwhile
-                    continue
-                start = opened.starts[index]
-                opened.result.values[start : start + last - first] = scored.values[first:last]
-                opened.left -= 1
-                if not opened.left:
-                    done.append(self._open.pop(task))
-        for opened in done:
-            if opened.future.set_running_or_notify_cancel():
-                opened.future.set_result(opened.result)
+            with self._changed:
+                complete = self._open.deliver(batch, scored)
+                self._rate.add(sum(group.tokens for group in batch.groups), seconds)
+            for opened in complete:
+                opened.answer()
+            self._metrics.batch(batch.groups, seconds)
 
     def _reject(self, batch: Batch, problem: str) -> None:
         self._close(batch.tasks, ScoringError(problem))
 
-    def _close(self, tasks: list[Task], error: Exception) -> None:
+    def _close(self, tasks: Iterable[Task], error: Exception) -> None:
         with self._changed:
-            closed = [opened for task in tasks if (opened := self._open.pop(task, None))]
+            closed = [opened for task in tasks if (opened := self._open.pop(task))]
             for task in tasks:
                 self._batcher.discard(task)
             self._count_queue()
         for opened in closed:
-            if opened.future.set_running_or_notify_cancel():
-                opened.future.set_exception(error)
+            opened.fail(error)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
@@ -249,18 +266,6 @@ class Worker:
         self.state = state
         self._metrics.ready.set(state is State.READY)
         self.on_change(state)
-
-    def _measure(self, batch: Batch, seconds: float) -> None:
-        tokens = sum(group.tokens for group in batch.groups)
-        rate = tokens / max(seconds, 1e-6)
-        self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
-        self._metrics.batch(batch.groups, seconds)
-
-    def _retry_after(self, waiting_tokens: int) -> int:
-        """Whole seconds until about half of the queue is scored at the rate seen lately; 1 to 60."""
-        if not self._rate:
-            return 1
-        return min(60, max(1, math.ceil(waiting_tokens / 2 / self._rate)))
 
     def _count_queue(self) -> None:
         self._metrics.queue_tokens.set(self._batcher.waiting_tokens)

@@ -64,8 +64,7 @@ class LogprobsRequest:
         if self.version_path is not None:
             if self.version is None:
                 raise WireError("versionPath", "comes without version: name the version that lies there")
-            if not 0 < len(self.version_path) <= 4096 or not self.version_path.isprintable():
-                raise WireError("versionPath", "must be a printable path of 1 to 4096 characters")
+            check_version_path(self.version_path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +98,12 @@ def check_version(version: str) -> None:
     """Raises WireError unless ``version`` is a name that fits a header, a log line and a metric label."""
     if not _VERSION.fullmatch(version):
         raise WireError("version", "must be 1 to 128 of A-Z a-z 0-9 . _ : @ + / - and start with a letter or digit")
+
+
+def check_version_path(path: str) -> None:
+    """Raises WireError unless ``path`` can be a folder's name in a log line."""
+    if not 0 < len(path) <= 4096 or not path.isprintable():
+        raise WireError("versionPath", "must be a printable path of 1 to 4096 characters")
 
 
 def check_offsets(field: str, offsets: Ids, total: int, of: str) -> None:

@@ -75,7 +75,7 @@ def decode_request(body: bytes) -> LogprobsRequest:
     try:
         message = JsonRequest.model_validate_json(body)
     except ValidationError as error:
-        raise _wire_error(error) from None
+        raise wire_error(error) from None
     return LogprobsRequest(
         groups=[Group.of(group.prompt, group.completions) for group in message.groups],
         temperature=message.temperature,
@@ -101,7 +101,7 @@ def decode_answer(body: bytes, groups: Sequence[Group]) -> LogprobsAnswer:
     try:
         message = JsonAnswer.model_validate_json(body)
     except ValidationError as error:
-        raise _wire_error(error) from None
+        raise wire_error(error) from None
     got, asked = [len(group) for group in message.logprobs], [len(group.completions) for group in groups]
     if got != asked:
         raise WireError("logprobs", f"has groups of {got} completions where {asked} were asked for")
@@ -116,7 +116,7 @@ def decode_answer(body: bytes, groups: Sequence[Group]) -> LogprobsAnswer:
     )
 
 
-def _wire_error(error: ValidationError) -> WireError:
+def wire_error(error: ValidationError) -> WireError:
     """The first of pydantic's errors, as a path: ``groups[2].completions[0][7]``."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])

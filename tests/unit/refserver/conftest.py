@@ -1,9 +1,11 @@
 """A tiny model on disk, a reference server in a thread, and clients that speak real HTTP to it."""
 
 import asyncio
+import copy
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -68,6 +70,24 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def model(model_path: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+
+
+@pytest.fixture
+def make_version(model: Any, tmp_path: Path) -> Callable[..., Path]:
+    """Writes versions of the tiny model below ``tmp_path / "versions"``, each of other weights."""
+
+    def make(name: str, change: Callable[[Any], object] = lambda _: None) -> Path:
+        version = copy.deepcopy(model)
+        torch.manual_seed(zlib.crc32(name.encode()))
+        with torch.no_grad():
+            for parameter in version.parameters():
+                parameter.add_(0.1 * parameter.std() * torch.randn_like(parameter))
+            change(version)
+        path = tmp_path / "versions" / name
+        version.save_pretrained(path)
+        return path
+
+    return make
 
 
 class Gate:

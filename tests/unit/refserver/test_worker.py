@@ -1,12 +1,14 @@
 import threading
+import time
 
 import numpy as np
 import pytest
 from grpo_refserver.batcher import Batcher, Task
+from grpo_refserver.drain_rate import DrainRate
 from grpo_refserver.engine import start_engine
 from grpo_refserver.metrics import Metrics
 from grpo_refserver.settings import Settings
-from grpo_refserver.worker import NotServingError, QueueFullError, State, Worker
+from grpo_refserver.worker import ExpiredError, NotServingError, QueueFullError, State, Worker
 from grpo_scoring.logprobs import completion_logprobs
 
 
@@ -66,18 +68,35 @@ def test_a_cancelled_task_is_not_scored_further(worker, make_groups):
     assert len(task.pending) == 4
 
 
-def test_retry_after_follows_the_drain_rate(worker, make_groups):
+def test_retry_after_is_the_time_until_the_request_fits(worker, make_groups):
     reached, go = hold(worker)
     future = worker.submit(Task(make_groups((20, [30])), 1.0, "base"))
     assert reached.wait(120)
     worker.submit(Task(make_groups((200, [20])) * 4, 1.0, "base"))
-    for rate, seconds in [(0.0, 1), (1e6, 1), (44.0, 10), (0.1, 60)]:
-        worker._rate = rate
+    # 880 wait of at most 1000: 120 are free, so 100 of 220 must go first.
+    for tokens, seconds, expected in [(0, 0.0, 1), (1000, 0.001, 1), (1000, 100.0, 10), (10, 100.0, 60)]:
+        worker._rate = DrainRate()
+        worker._rate.add(tokens, seconds)
         with pytest.raises(QueueFullError) as caught:
             worker.submit(Task(make_groups((200, [20])), 1.0, "base"))
-        assert (caught.value.waiting_tokens, caught.value.retry_after) == (880, seconds)
+        assert (caught.value.waiting_tokens, caught.value.retry_after) == (880, expected)
     go.set()
     future.result(120)
+
+
+def test_what_has_expired_is_not_scored(worker, make_groups):
+    reached, go = hold(worker)
+    first = worker.submit(Task(make_groups((20, [30])), 1.0, "base"))
+    assert reached.wait(120)
+    late = Task(make_groups(*[(20, [30])] * 3), 1.0, "base", deadline=time.monotonic())
+    expired = worker.submit(late)
+    fresh = worker.submit(Task(make_groups((20, [30])), 1.0, "base", deadline=time.monotonic() + 1000))
+    go.set()
+    with pytest.raises(ExpiredError):
+        expired.result(120)
+    first.result(120)
+    fresh.result(120)
+    assert len(late.pending) == 3
 
 
 def test_a_draining_worker_finishes_and_takes_nothing(worker, make_groups):
