@@ -17,7 +17,7 @@ from grpo_scoring.logprobs import CompletionLogprobs, completion_logprobs
 from grpo_scoring.packed import packed_logprobs
 from grpo_scoring.pieces import forwards
 from grpo_scoring.prefix_attention import UnsupportedAttentionError, install, set_implementation
-from grpo_scoring.self_check import tolerance
+from grpo_scoring.self_check import disagreement
 from grpo_scoring.sharing import SharingCost
 
 log = logging.getLogger(__name__)
@@ -163,9 +163,9 @@ def _compare(model: Any, chunk_size: int, *, merged: bool) -> None:
     layers = model.config.get_text_config().num_hidden_layers
     if len(layout.layers) != layers:
         raise UnsupportedAttentionError(f"{len(layout.layers)} of its {layers} layers hand the layout to attention")
-    difference = float(np.abs(scored - expected).max())
-    if not difference <= tolerance(model):  # NaN included
-        raise UnsupportedAttentionError(f"packed rows differ by {difference:.3g} from plain ones")
+    problem = disagreement(model, scored, expected)
+    if problem is not None:
+        raise UnsupportedAttentionError(f"packed rows {problem} from plain ones")
 
 
 def _probe(vocabulary: int) -> list[Group]:
