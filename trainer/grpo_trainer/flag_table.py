@@ -35,6 +35,8 @@ RENAMED: dict[str, str] = {
     "scale_rewards": "rewards.scale_rewards",
     "ref_model_url": "reference.url",
     "ref_model_request_timeout": "reference.request_timeout_seconds",
+    "ref_model_sync_steps": "reference.sync.every_steps",
+    "ref_model_mixup_alpha": "reference.sync.mixup_alpha",
     "zero_stage": "trainer.deepspeed.zero_stage",
     "offload_optimizer": "trainer.deepspeed.offload_optimizer",
     "offload_param": "trainer.deepspeed.offload_param",
@@ -134,7 +136,7 @@ def _field(path: str) -> FieldInfo:
     model: type[BaseModel] = Spec
     *parents, leaf = path.split(".")
     for parent in parents:
-        model = typing.cast("type[BaseModel]", model.model_fields[parent].annotation)
+        [model] = _members(model.model_fields[parent].annotation)
     return model.model_fields[leaf]
 
 

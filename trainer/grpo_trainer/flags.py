@@ -33,11 +33,14 @@ SPECIAL: dict[str, str] = {
     "bf16": "Train in bfloat16: the same as --dtype bfloat16.",
     "fp16": "Train in float16: the same as --dtype float16.",
     "use_vllm": "Generate with vLLM: not supported in this version.",
+    "sync_ref_model": "Replace the reference during training; its server needs --versions-root.",
 }
 """Flags that set something else than one field of the spec."""
 
 _LISTS = ("reward_funcs", "reward_weights")
-_SWITCHES = ("bf16", "fp16", "use_vllm")
+_SWITCHES = ("bf16", "fp16", "use_vllm", "sync_ref_model")
+_SYNC = ("ref_model_sync_steps", "ref_model_mixup_alpha")
+"""What has an effect only with sync_ref_model."""
 _TRL_REWARDS = {"accuracy_reward": "accuracy"}
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
@@ -66,6 +69,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
         if name in table and value is not None:
             _put(spec, table[name].wire_path, table[name].read(_plain(table[name], value)))
     _apply_special(spec, values)
+    reference_url = _apply_sync(spec, values, manifest, table)
     ranks = Ranks.of(environ)
     _put(spec, ("trainer", "processesPerPod"), ranks.local_world_size)
     _put(spec, ("trainer", "replicas"), max(1, ranks.world_size // ranks.local_world_size))
@@ -77,7 +81,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
         raise _in_flags(error, table) from error
     name = values.get("run_name") or manifest.get("metadata", {}).get("name") or "grpo"
     output = values.get("output_dir")
-    return Job(str(name), parsed, parsed.reference.url, None if output is None else str(output))
+    return Job(str(name), parsed, reference_url or parsed.reference.url, None if output is None else str(output))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -195,6 +199,25 @@ def _apply_special(spec: dict[str, Any], values: Mapping[str, Any]) -> None:
         _apply_deepspeed(spec, values["deepspeed"], explicit_stage=values.get("zero_stage"))
     if values.get("reward_funcs") is not None:
         _put(spec, ("rewards", "functions"), _reward_functions(values))
+
+
+def _apply_sync(
+    spec: dict[str, Any], values: Mapping[str, Any], manifest: Mapping[str, Any], table: Mapping[str, Flag]
+) -> str | None:
+    """Return the reference's URL where it is to be replaced: not an external one then, but started for this run."""
+    reference = spec.get("reference", {})
+    if values.get("sync_ref_model") is None:
+        wanted = "sync" in manifest.get("spec", {}).get("reference", {})
+    else:
+        wanted = _switch(values, "sync_ref_model")
+    if not wanted:
+        sync = reference.pop("sync", {})
+        for flag in (table[name] for name in _SYNC):
+            if sync.get(flag.wire_path[-1], flag.default) != flag.default:  # a dumped recipe names every default
+                raise ConfigurationError(f"--{flag.name}", "has no effect without --sync_ref_model true: give that too")
+        return None
+    _put(spec, ("reference", "sync"), reference.get("sync", {}))
+    return None if values.get("ref_model_url") is None else str(spec["reference"].pop("url"))
 
 
 def _apply_deepspeed(spec: dict[str, Any], source: Any, *, explicit_stage: Any) -> None:

@@ -18,9 +18,9 @@ class Sync(Model):
     every_steps: Annotated[int, Field(ge=1)] = 512
     """Optimizer steps between two replacements (TRL `ref_model_sync_steps`). The reference changes only between two
     generation batches: at the first boundary at or after each multiple, and at most once per generation batch."""
-    mixup_alpha: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share α of the policy in the new reference, α·policy + (1 - α)·reference (TRL `ref_model_mixup_alpha`, there
-    0.6); 1.0 replaces it."""
+    mixup_alpha: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Share α of the policy in the new reference, α·policy + (1 - α)·reference (TRL `ref_model_mixup_alpha`); 1.0
+    replaces it."""
 
 
 class Reference(Model):

@@ -32,10 +32,12 @@ class ReferenceServer:
 
 
 @contextlib.contextmanager
-def reference_server(model: Path, folder: Path, *flags: str, token: Path | None = None) -> Iterator[ReferenceServer]:
-    """Run `grpo-refserver` until the block ends."""
+def reference_server(
+    model: Path, folder: Path, *flags: str, token: Path | None = None, port: int | None = None
+) -> Iterator[ReferenceServer]:
+    """Run `grpo-refserver` until the block ends, on a free port unless one is given."""
     folder.mkdir(parents=True, exist_ok=True)
-    port, log = free_port(), folder / "refserver.log"
+    port, log = port or free_port(), folder / "refserver.log"
     command = [sys.executable, "-m", "grpo_refserver.cli", "--model", str(model), "--port", str(port), *flags]
     if token is not None:
         command += ["--token-file", str(token)]

@@ -115,6 +115,19 @@ def test_defaults_equal_trls() -> None:
     }
 
 
+def test_a_reference_that_is_replaced_is_not_an_external_one() -> None:
+    url = ("--ref_model_url", "http://ref:8000")
+    job = parse([*NEEDED, *url, "--sync_ref_model", "--ref_model_sync_steps", "100"], {})
+    assert job.reference_url == "http://ref:8000"
+    assert job.spec.reference.url is None
+    assert job.spec.reference.sync is not None
+    assert (job.spec.reference.sync.every_steps, job.spec.reference.sync.mixup_alpha) == (100, 0.6)
+    plain = parse([*NEEDED, *url, "--sync_ref_model", "false"], {})
+    assert (plain.reference_url, plain.spec.reference.sync) == ("http://ref:8000", None)
+    assert plain.spec.reference.url == "http://ref:8000"
+    assert spec("--ref_model_sync_steps", "512").reference.sync is None, "a dumped recipe names every default"
+
+
 def test_seed_is_also_the_orders_unless_that_is_given() -> None:
     assert spec("--seed", "5").dataset.seed == 5
     assert spec("--seed", "5", "--data_seed", "6").dataset.seed == 6
@@ -239,6 +252,8 @@ def test_manifest_of_a_job_and_flags_over_it(tmp_path: Path) -> None:
         (["--num_iterations", "1.5"], "--num_iterations: Input should be a valid integer"),
         (["--num_iterations", "0"], "--num_iterations: Input should be greater than or equal to 1"),
         (["--ref_model_url", "ref:8000"], "--ref_model_url: String should match pattern"),
+        (["--ref_model_sync_steps", "5"], "--ref_model_sync_steps: has no effect without --sync_ref_model true"),
+        (["--sync_ref_model", "--ref_model_mixup_alpha", "2"], "--ref_model_mixup_alpha: Input should be less than or"),
         (["--reward_weights", "1", "2"], "--reward_weights: 2 weights for 1 reward functions"),
         (["--reward_funcs", "nonsense"], "--reward_funcs: 'nonsense' is neither built in"),
         (["--config", "nowhere.yaml"], "--config: nowhere.yaml cannot be read"),
@@ -259,6 +274,7 @@ def test_errors_name_the_flag(argv: list[str], message: str) -> None:
         (["--use_vllm"], "generation.engine vllm is not supported in this version: use engine transformers"),
         (["--report_to", "wandb"], "logging.reportTo wandb is not supported in this version"),
         (["--zero_stage", "2", "--ds3_gather_for_generation"], "has no effect below ZeRO stage 3"),
+        (["--beta", "0", "--sync_ref_model"], "reference.sync has no effect with optimization.beta 0"),
         (["--beta", "0", "--ref_model_url", "http://ref:8000"], "reference.url has no effect with optimization.beta 0"),
     ],
 )
@@ -313,7 +329,8 @@ def values() -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize(("name", "default"), values())
 def test_each_default_is_taken_as_a_value(name: str, default: Any) -> None:
-    result = spec(f"--{name}", str(default)).model_dump()
+    group = ["--sync_ref_model"] if flags()[name].path[:2] == ("reference", "sync") else []
+    result = spec(f"--{name}", str(default), *group).model_dump()
     for part in flags()[name].path:
         result = result[part]
     assert result == default
