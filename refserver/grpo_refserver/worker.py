@@ -142,6 +142,8 @@ class Worker:
                 raise QueueFullError(self._batcher.waiting_tokens, self._rate.retry_after(excess))
             opened = self._open.add(task)
             self._batcher.add(task)
+            assert self.engine is not None
+            self._want_next(self.engine)
             self._count_queue()
             self._changed.notify_all()
         return opened.future
@@ -181,9 +183,7 @@ class Worker:
                 loaded = engine.info.version
                 self._close(self._batcher.expired(time.monotonic()), ExpiredError())
                 self._answer_loaded(loaded)
-                wanted = self._batcher.next_version(loaded)
-                if wanted is not None:
-                    self._stager.want(*wanted, engine.stage)
+                wanted = self._want_next(engine)
                 staged = self._stager.staged
                 batch = self._batcher.next(loaded, engine.batch_tokens, staged.version if staged else None)
                 self._count_queue()
@@ -193,6 +193,13 @@ class Worker:
                     return self._stager.take()
                 self._changed.wait()
             return None
+
+    def _want_next(self, engine: Engine) -> tuple[str, Path | None] | None:
+        """Starts to load the version that is wanted next, if one is and nothing is being loaded. With the lock held."""
+        wanted = self._batcher.next_version(engine.info.version)
+        if wanted is not None:
+            self._stager.want(*wanted, engine.stage)
+        return wanted
 
     def _answer_loaded(self, version: str) -> None:
         """Answers those who only waited for this version to be loaded. With the lock held."""

@@ -2,7 +2,11 @@
 
 import asyncio
 import copy
+import os
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -230,3 +234,46 @@ def make_groups() -> Callable[..., list[Group]]:
         return [Group.of(ids(prompt), [ids(length) for length in lengths]) for prompt, lengths in shape]
 
     return make
+
+
+class Process:
+    """``grpo-refserver`` on a free port; its log is read line by line."""
+
+    def __init__(self, *flags: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "grpo_refserver.cli", "--port", "0", *flags],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        self.lines: list[str] = []
+        self.port = int(re.search(r"listening .*port=(\d+)", self.until("listening"))[1])
+
+    def until(self, word: str) -> str:
+        """Reads the log up to a line with ``word``; ends with the process."""
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip())
+            if word in line:
+                return line
+        raise AssertionError(f"the log ended without {word!r}: {self.lines}")
+
+    def end(self) -> int:
+        """Waits for the end, and reads the rest of the log."""
+        _, rest = self.process.communicate(timeout=WAIT)
+        self.lines += rest.splitlines()
+        return self.process.returncode
+
+
+@pytest.fixture
+def launch(model_path: Path) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def make(*flags: str) -> Process:
+        started.append(Process("--model", str(model_path), *flags))
+        return started[-1]
+
+    yield make
+    for server in started:
+        server.process.kill()
+        server.process.communicate()

@@ -1,63 +1,14 @@
 """The real process: its start, its signals, its end."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
-import pytest
 from grpo_scoring.logprobs import completion_logprobs
 from grpo_scoring.wire import SAFETENSORS, decode_answer
 
 WAIT = 120.0
-
-
-class Process:
-    """``grpo-refserver`` on a free port; its log is read line by line."""
-
-    def __init__(self, *flags: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "grpo_refserver.cli", "--port", "0", *flags],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        self.lines: list[str] = []
-        self.port = int(re.search(r"listening .*port=(\d+)", self.until("listening"))[1])
-
-    def until(self, word: str) -> str:
-        """Reads the log up to a line with ``word``; ends with the process."""
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip())
-            if word in line:
-                return line
-        raise AssertionError(f"the log ended without {word!r}: {self.lines}")
-
-    def end(self) -> int:
-        """Waits for the end, and reads the rest of the log."""
-        _, rest = self.process.communicate(timeout=WAIT)
-        self.lines += rest.splitlines()
-        return self.process.returncode
-
-
-@pytest.fixture
-def launch(model_path: Path) -> Iterator[Callable[..., Process]]:
-    started: list[Process] = []
-
-    def make(*flags: str) -> Process:
-        started.append(Process("--model", str(model_path), *flags))
-        return started[-1]
-
-    yield make
-    for server in started:
-        server.process.kill()
-        server.process.communicate()
 
 
 def test_sigterm_answers_what_was_accepted_and_refuses_what_is_new(launch, connect, until, model, make_groups):
