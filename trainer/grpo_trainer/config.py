@@ -7,11 +7,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from grpo_api import env
 from grpo_api.rules import broken_rules
-from grpo_api.v1alpha1 import Spec
+from grpo_api.v1alpha1 import Reference, Spec
 from pydantic import ValidationError
 
 from grpo_trainer.errors import ConfigurationError
@@ -42,6 +42,8 @@ class Settings:
     attempt: int = 0
     reference_url: str | None = None
     """Base URL of the reference server; None where beta is 0."""
+    reference_engine: str = "transformers"
+    """The dialect it speaks: an engine of spec.reference.engine."""
     gather: bool | None = None
     """Gather the ZeRO-3 shards for generation; None: as the free memory allows."""
     token: str | None = field(default=None, repr=False)
@@ -109,6 +111,7 @@ def load(job: Job, environ: Mapping[str, str]) -> Settings:
         output_dir=Path(output_dir).absolute(),
         attempt=_integer(environ, env.GRPO_ATTEMPT) or 0,
         reference_url=_reference_url(job, environ),
+        reference_engine=_reference_engine(spec, environ),
         gather=_gather(spec, environ),
         token=_token(environ),
         token_file=Path(environ[env.GRPO_TOKEN_FILE]) if environ.get(env.GRPO_TOKEN_FILE) else None,
@@ -141,6 +144,14 @@ def _reference_url(job: Job, environ: Mapping[str, str]) -> str | None:
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(env.REF_MODEL_URL, f"{url!r} does not start with http:// or https://")
     return url.rstrip("/")
+
+
+def _reference_engine(spec: Spec, environ: Mapping[str, str]) -> str:
+    engine = _prefer(environ, env.REF_MODEL_ENGINE, spec.reference.engine)
+    engines = get_args(Reference.model_fields["engine"].annotation)
+    if engine not in engines:
+        raise ConfigurationError(env.REF_MODEL_ENGINE, f"is {engine!r}: it must be one of {', '.join(engines)}")
+    return str(engine)
 
 
 def _gather(spec: Spec, environ: Mapping[str, str]) -> bool | None:

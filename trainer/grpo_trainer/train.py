@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from grpo_api.exit_codes import ExitCode
 from grpo_api.progress import Termination
 from grpo_api.v1alpha1 import Spec
-from grpo_scoring.tokenizer_hash import tokenizer_hash
 
 from grpo_trainer.boundary import Boundary
 from grpo_trainer.checkpoint import Checkpoints
@@ -24,7 +23,8 @@ from grpo_trainer.loop import Loop, TrainState
 from grpo_trainer.policy import ModelFiles, Policy, load_policy, read_model_files
 from grpo_trainer.progress import ProgressBoard, ProgressServer
 from grpo_trainer.prompts import eos_token_ids, pad_token_id
-from grpo_trainer.reference import ReferenceClient, check_agreement, check_info, is_half, is_same_model
+from grpo_trainer.reference.check import check_agreement, is_half
+from grpo_trainer.reference.connect import Reference, connect_reference
 from grpo_trainer.reference_sync import ReferenceSync, asked_version
 from grpo_trainer.report import Report
 from grpo_trainer.rewards.runner import RewardRunner
@@ -71,7 +71,13 @@ def train(settings: Settings, board: ProgressBoard) -> Termination:
         policy = load_policy(spec, inputs.files, communicator, inputs.total_steps)
         _tell_shard(policy, communicator)
 
-        reference = _connect_reference(settings, inputs.files, policy, communicator)
+        reference = connect_reference(
+            settings,
+            communicator,
+            vocabulary_size=policy.module.get_input_embeddings().num_embeddings,
+            tokenizer=inputs.files.tokenizer,
+            dtype=inputs.files.dtype,
+        )
         if reference is not None:
             stack.callback(reference.client.close)
         checkpoints = Checkpoints(settings, communicator, policy)
@@ -163,47 +169,6 @@ def _read_inputs(spec: Spec) -> Inputs:
             gradient_accumulation_steps=optimization.gradient_accumulation_steps,
         )
     return Inputs(files, dataset, sampler, total_steps)
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The reference server, as it was found at the start."""
-
-    client: ReferenceClient
-    is_initial_policy: bool
-    """Whether it serves, by name, the model that training begins with."""
-    dtype: str
-
-
-def _connect_reference(
-    settings: Settings, files: ModelFiles, policy: Policy, communicator: Communicator
-) -> Reference | None:
-    """Reach the reference server from every rank, and check that it serves a fitting model; None with beta 0."""
-    if settings.reference_url is None:
-        return None
-    spec = settings.spec
-    client = ReferenceClient(
-        settings.reference_url,
-        token=settings.token,
-        token_file=settings.token_file,
-        temperature=spec.generation.temperature,
-        timeout_seconds=spec.reference.request_timeout_seconds,
-        use_proxies=spec.reference.url is not None,  # the operator's own server is in the cluster
-    )
-
-    def check() -> Reference:
-        info = client.info()
-        check_info(
-            info,
-            vocabulary_size=policy.module.get_input_embeddings().num_embeddings,
-            tokenizer_hash=tokenizer_hash(files.tokenizer),
-            dtype=str(files.dtype).removeprefix("torch."),
-        )
-        if communicator.is_main:
-            logger.info("reference: %s, version %s, at %s", info["model"], info["version"], settings.reference_url)
-        return Reference(client, is_same_model(info, spec), str(info.get("dtype")))
-
-    return communicator.agree(check)
 
 
 def _compare_with_reference(

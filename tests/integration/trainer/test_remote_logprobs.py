@@ -7,9 +7,9 @@ import pytest
 import torch
 from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import completion_logprobs
-from grpo_scoring.tokenizer_hash import tokenizer_hash
 from grpo_trainer.errors import ConfigurationError
-from grpo_trainer.reference import ReferenceClient, check_info
+from grpo_trainer.reference import ReferenceClient
+from grpo_trainer.reference.check import check_server
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.integration.trainer.jobs import Workspace
@@ -46,11 +46,12 @@ def test_what_the_server_tells_fits_the_model(workspace: Workspace, refserver: R
     asking = client(refserver)
     try:
         info = asking.info()
+        tokenizer = AutoTokenizer.from_pretrained(workspace.model)
+        check_server(info, asking, vocabulary_size=272, tokenizer=tokenizer, dtype="float32", longest=64)
     finally:
         asking.close()
-    assert info["model"] == str(workspace.model)
-    tokenizer = AutoTokenizer.from_pretrained(workspace.model)
-    check_info(info, vocabulary_size=272, tokenizer_hash=tokenizer_hash(tokenizer), dtype="float32")
+    assert info.model == str(workspace.model)
+    assert info.vocabulary_size == 272
 
 
 def test_a_wrong_token_is_permanent(refserver: ReferenceServer) -> None:

@@ -1,44 +1,35 @@
-"""The client of the reference server: asynchronous, with one deadline for each batch, retries included.
+"""The client of the reference: asynchronous, with one deadline for each batch, retries included.
 
-Protocol: `POST /v1/logprobs` and `GET /v1/info` (design §7, messages in `grpo_scoring.wire`).
+What is said to the server is its dialect's business (`dialects`), how it gets there the transport's (`transport`).
 """
 
 from __future__ import annotations
 
-import email.utils
-import logging
-import random
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import httpx
-import numpy as np
 from grpo_api import env
 from grpo_scoring.groups import Group
-from grpo_scoring.problem import decode_problem
-from grpo_scoring.wire import SAFETENSORS, LogprobsRequest, WireError, decode_answer, encode_request
-from numpy.typing import NDArray
 
 from grpo_trainer.errors import ConfigurationError
-from grpo_trainer.interruptions import ReferenceLost
+from grpo_trainer.reference.dialects import DIALECTS, Ask, DialectError, Scores
+from grpo_trainer.reference.dialects.dialect import Logprobs, in_order, rows
+from grpo_trainer.reference.grouping import group_rows, split_requests
+from grpo_trainer.reference.info import ReferenceInfo
+from grpo_trainer.reference.transport import Call, Transport
 from grpo_trainer.reference.version import ReferenceVersion
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
-Logprobs = list[NDArray[np.float32]]
-"""One array per completion, (C_i,)."""
-
-WAIT = frozenset({408, 425, 429, 502, 503, 504})
-"""The server, or a proxy before it, is busy, not ready or too slow: as long as the deadline allows."""
-FAILED = frozenset({500})
-"""The server failed: a few times."""
-MAX_FAILURES = 4
-CONNECT_SECONDS = 10.0
-FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.25, 15.0
+IN_FLIGHT = 4
+"""Requests of one client at a time."""
+_GRACE_SECONDS = 1.0
+"""A request that ends at the deadline says itself what the server told."""
 
 
 class ReferenceClient:
@@ -48,6 +39,7 @@ class ReferenceClient:
         self,
         url: str,
         *,
+        engine: str = "transformers",
         token: str | None,
         token_file: Path | None = None,
         temperature: float,
@@ -58,43 +50,68 @@ class ReferenceClient:
         """Connects with the first request.
 
         Args:
+            url: base URL of the server.
+            engine: whose dialect it speaks: transformers (this project's own server), vllm or sglang.
+            token: bearer token.
             token_file: where `token` was read, and a new one is looked for on 401.
+            temperature: logits are divided by it.
             timeout_seconds: whole deadline of one batch.
+            max_request_tokens: most tokens of one request; the server may tell another limit.
             use_proxies: follow HTTP_PROXY and the like.
+
+        Raises:
+            ConfigurationError: no such engine, or it cannot score at this temperature.
         """
+        if engine not in DIALECTS:
+            raise ConfigurationError(env.REF_MODEL_ENGINE, f"{engine!r} is not one of {', '.join(DIALECTS)}")
+        self._dialect = DIALECTS[engine]()
+        if temperature != 1 and not self._dialect.scales_temperature:
+            raise ConfigurationError(
+                "reference.engine",
+                f"{engine} gives log-probabilities of prompts at temperature 1 only, and generation.temperature is "
+                f"{temperature:g}: set it to 1, or use engine transformers",
+            )
         self._url = url
         self._temperature = temperature
         self._timeout = timeout_seconds
-        self._max_request_tokens = max_request_tokens
-        self._token_file = token_file
-        headers = {"Authorization": _bearer(token)} if token else {}
-        self._http = httpx.Client(base_url=url, headers=headers, trust_env=use_proxies)
-        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="reference")
-        self._closed = threading.Event()
+        self._max_request_tokens = max_request_tokens or self._dialect.max_request_tokens
+        self._version: str | None = None
+        self._transport = Transport(
+            url,
+            token=token,
+            token_file=token_file,
+            timeout_seconds=timeout_seconds,
+            use_proxies=use_proxies,
+            describe=self._dialect.describe,
+        )
+        self._pool = ThreadPoolExecutor(max_workers=IN_FLIGHT, thread_name_prefix="reference")
 
     def close(self) -> None:
         """Break off what is under way."""
-        self._closed.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._http.close()
+        self._transport.close()
 
-    def info(self) -> dict[str, Any]:
-        """Return what /v1/info tells; waits for a server that is not ready yet.
+    def info(self) -> ReferenceInfo:
+        """Return what the server tells of itself; waits for one that is not ready yet.
+
+        From now on batches that name no version must be scored by the version that is told here.
 
         Raises:
             ReferenceLost: no answer within the deadline.
-            ConfigurationError: the server refuses this client, or is none.
+            ConfigurationError: the server refuses this client, or speaks another dialect.
         """
-        deadline = time.monotonic() + self._timeout
-        response = self._ask(lambda left: self._http.get("/v1/info", timeout=left), deadline)
-        try:
-            content = response.json()
-        except ValueError:
-            content = None
-        if not isinstance(content, dict):
-            raise ConfigurationError(env.REF_MODEL_URL, f"{self._url}/v1/info does not answer like a reference server")
-        self._max_request_tokens = content.get("maxRequestTokens", self._max_request_tokens)
-        return content
+        told = self._wait_for(self._dialect.info)
+        self._version = told.version
+        self._max_request_tokens = told.max_request_tokens or self._max_request_tokens
+        return told
+
+    def has_token(self, token: int) -> bool:
+        """Whether the id is in the server's vocabulary, where `info` does not tell its size. Raises as `info`."""
+        return self._wait_for(lambda ask: self._dialect.has_token(ask, token))
+
+    def tokenize(self, text: str) -> list[int] | None:
+        """The server's ids of a text, without special tokens; None where it does not tell. Raises as `info`."""
+        return self._wait_for(lambda ask: self._dialect.tokenize(ask, text))
 
     def submit(
         self,
@@ -104,178 +121,94 @@ class ReferenceClient:
     ) -> PendingLogprobs:
         """Ask for the log-probabilities of completions, each below its prompt, without waiting.
 
-        Neighbouring rows of one prompt go as one group, so that the server computes the prompt once.
+        Neighbouring rows of one prompt go as one group, so that the server computes the prompt once where it can.
 
         Args:
             prompts: token ids, one prompt per completion.
             completions: token ids.
-            version: the weights that must score them all; None: whatever the server has.
+            version: the weights that must score them all; None: those that the server had at `info`.
+
+        Raises:
+            ConfigurationError: the engine has no versions.
         """
         deadline = time.monotonic() + self._timeout
-        groups = group_rows(prompts, completions)
-        requests = split_requests(groups, self._max_request_tokens)
-        return PendingLogprobs([self._pool.submit(self._score, request, version, deadline) for request in requests])
+        wanted = self._wanted(version)
+        requests = split_requests(
+            group_rows(prompts, completions), self._max_request_tokens, prompt_per_row=self._dialect.prompt_per_row
+        )
+        parts = [self._pool.submit(self._score, groups, wanted, deadline) for groups in requests]
+        name = wanted.name if wanted and self._dialect.has_versions else self._version
+        return PendingLogprobs(parts, wanted=name, url=self._url, wait=partial(self._result, deadline=deadline))
 
-    def _score(self, groups: list[Group], version: ReferenceVersion | None, deadline: float) -> Logprobs:
-        def post(left: float) -> httpx.Response:
-            request = LogprobsRequest(
-                groups,
-                temperature=self._temperature,
-                deadline_seconds=left,
-                version=version.name if version else None,
-                version_path=version.path if version else None,
-            )
-            body = encode_request(request, SAFETENSORS)
-            return self._http.post("/v1/logprobs", content=body, headers={"Content-Type": SAFETENSORS}, timeout=left)
-
-        response = self._ask(post, deadline)
-        media_type = response.headers.get("Content-Type", "").partition(";")[0]
-        try:
-            answer = decode_answer(response.content, media_type, groups)
-        except (WireError, ValueError) as error:
+    def _wanted(self, version: ReferenceVersion | None) -> ReferenceVersion | None:
+        if version is None:
+            return ReferenceVersion(self._version) if self._version and self._dialect.has_versions else None
+        if version.path is not None and not self._dialect.has_versions:
             raise ConfigurationError(
-                env.REF_MODEL_URL, f"{self._url} does not answer like a reference server: {error}"
-            ) from error
-        return np.split(answer.logprobs, answer.offsets[1:-1])
-
-    def _ask(self, send: Callable[[float], httpx.Response], deadline: float) -> httpx.Response:
-        """Send until an answer comes that is neither 'later' nor a failure; scoring has no side effect."""
-        attempt, failures, problem = 0, 0, "no answer"
-        while True:
-            left = deadline - time.monotonic()
-            if self._closed.is_set():
-                raise ReferenceLost(f"the client of the reference server {self._url} was closed")
-            if failures >= MAX_FAILURES:
-                raise ReferenceLost(
-                    f"the reference server {self._url} failed {failures} times ({attempt} tries, the last: {problem})"
-                )
-            if left <= 0:
-                raise ReferenceLost(
-                    f"the reference server {self._url} gave no log-probabilities within "
-                    f"reference.requestTimeoutSeconds {self._timeout:g} ({attempt} tries, the last: {problem})"
-                )
-            wait: float | None = None
-            try:
-                response = send(left)
-            except httpx.TransportError as error:
-                if not (attempt and isinstance(error, httpx.TimeoutException)):
-                    # A later time-out is the deadline itself: what the server said before tells more.
-                    problem = f"{type(error).__name__}: {error}"
-            else:
-                if response.status_code == 200:
-                    return response
-                problem = self._describe(response)
-                if response.status_code in WAIT:
-                    wait = retry_after(response.headers.get("Retry-After"))
-                elif response.status_code in FAILED:
-                    failures += 1
-                elif response.status_code == 401 and self._take_new_token(response.request):
-                    wait = 0.0
-                else:
-                    raise self._refused(response, problem)
-            if attempt == 0 and not self._closed.is_set():
-                logger.warning("the reference server %s: %s; tried again for %.0f s", self._url, problem, left)
-            delay = backoff(attempt) if wait is None else wait * random.uniform(1.0, 1.25)  # noqa: S311
-            attempt += 1
-            self._closed.wait(min(delay, max(0.0, deadline - time.monotonic())))
-
-    def _take_new_token(self, refused: httpx.Request) -> bool:
-        """Read the token's file again; return whether it holds another token than the one that was refused."""
-        if self._token_file is None:
-            return False
-        try:
-            token = self._token_file.read_text().strip()
-        except OSError:
-            return False
-        if not token or _bearer(token) == refused.headers.get("Authorization"):
-            return False
-        self._http.headers["Authorization"] = _bearer(token)
-        return True
-
-    def _refused(self, response: httpx.Response, problem: str) -> ConfigurationError:
-        if response.status_code in (401, 403):
-            return ConfigurationError(
-                env.GRPO_TOKEN_FILE, f"the reference server {self._url} does not accept the token: {problem}"
+                "reference.sync",
+                f"engine {self._dialect.engine} cannot be asked for version {version}: use engine transformers",
             )
-        return ConfigurationError("reference", f"the reference server {self._url} refuses the request: {problem}")
+        return version
 
-    @staticmethod
-    def _describe(response: httpx.Response) -> str:
-        problem = decode_problem(response.status_code, response.content)
-        where = f" ({problem.field})" if problem.field else ""
-        return f"HTTP {problem.status}: {problem.detail}{where}"
+    def _score(self, groups: list[Group], version: ReferenceVersion | None, deadline: float) -> Scores:
+        if self._dialect.prompt_per_row and not rows(groups):
+            return Scores(in_order(groups, []), None)
+
+        def call(left: float) -> Call:
+            return self._dialect.encode(groups, temperature=self._temperature, version=version, seconds=left)
+
+        return self._read(lambda: self._dialect.decode(self._transport.ask(call, deadline), groups))
+
+    def _wait_for(self, question: Callable[[Ask], T]) -> T:
+        """Ask in a thread, so that not even a server that sends byte by byte outlives the deadline."""
+        deadline = time.monotonic() + self._timeout
+
+        def ask(call: Call, *, passes: frozenset[int] = frozenset()) -> httpx.Response:
+            return self._transport.ask(lambda left: call, deadline, passes=passes)
+
+        return self._result(self._pool.submit(self._read, lambda: question(ask)), deadline)
+
+    def _read(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except DialectError as error:
+            raise ConfigurationError(
+                env.REF_MODEL_URL,
+                f"{self._url} does not answer like a reference server of engine {self._dialect.engine}: {error}",
+            ) from error
+
+    def _result(self, future: Future[T], deadline: float) -> T:
+        try:
+            return future.result(timeout=max(0.0, deadline - time.monotonic()) + _GRACE_SECONDS)
+        except TimeoutError:
+            raise self._transport.late("its answer did not end") from None
 
 
 class PendingLogprobs:
     """Log-probabilities on their way."""
 
-    def __init__(self, parts: list[Future[Logprobs]]) -> None:
+    def __init__(
+        self, parts: list[Future[Scores]], *, wanted: str | None, url: str, wait: Callable[[Future[Scores]], Scores]
+    ) -> None:
         self._parts = parts
+        self._wanted = wanted
+        self._url = url
+        self._wait = wait
 
     def result(self) -> Logprobs:
         """Wait for them; at most until the batch's deadline.
 
         Raises:
             ReferenceLost: they did not come in time.
-            ConfigurationError: the server refused the request.
+            ConfigurationError: the server refused a request, or not all were scored by the version that is wanted.
         """
-        return [sequence for part in self._parts for sequence in part.result()]
-
-
-def _bearer(token: str) -> str:
-    return f"Bearer {token}"
-
-
-def group_rows(prompts: Sequence[list[int]], completions: Sequence[list[int]]) -> list[Group]:
-    """Neighbouring rows with the same prompt → one group; the completions' order stays."""
-    groups: list[tuple[list[int], list[list[int]]]] = []
-    for prompt, completion in zip(prompts, completions, strict=True):
-        if not groups or groups[-1][0] != prompt:
-            groups.append((prompt, []))
-        groups[-1][1].append(completion)
-    return [Group.of(prompt, members) for prompt, members in groups]
-
-
-def split_requests(groups: Sequence[Group], max_tokens: int | None) -> list[list[Group]]:
-    """Cut groups into requests of at most `max_tokens` tokens, a group's prompt counted once (None: no limit).
-
-    A group that is larger is cut too; a single row that is larger goes alone, and the server says what is wrong.
-    """
-    if max_tokens is None:
-        return [list(groups)]
-    requests: list[list[Group]] = []
-    free = 0
-    for group in groups:
-        for completion in group.completions:
-            goes_on = bool(requests) and requests[-1][-1].prompt is group.prompt
-            size = completion.size if goes_on else group.prompt.size + completion.size
-            if not requests or size > free:
-                requests.append([])
-                goes_on, size, free = False, group.prompt.size + completion.size, max_tokens
-            last = requests[-1]
-            if goes_on:
-                last[-1] = Group(group.prompt, (*last[-1].completions, completion))
-            else:
-                last.append(Group(group.prompt, (completion,)))
-            free -= size
-    return requests
-
-
-def backoff(attempt: int) -> float:
-    """Seconds before the next try: doubling, with full jitter, so that ranks do not come back all at once."""
-    return random.uniform(0.5, 1.0) * min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 16))  # noqa: S311
-
-
-def retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After header (RFC 9110: seconds, or a date); None where there is none that can be read."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        date = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(0.0, date.timestamp() - time.time())
+        scores = [self._wait(part) for part in self._parts]
+        versions = sorted({one.version for one in scores if one.version is not None})
+        if len(versions) > 1 or (versions and self._wanted is not None and versions != [self._wanted]):
+            raise ConfigurationError(
+                "reference",
+                f"{self._url} scored a batch with version {' and '.join(versions)}, wanted was "
+                f"{self._wanted or 'one for the whole batch'}: somebody else replaces its weights, or its replicas "
+                "serve different ones. Give this job a server of its own",
+            )
+        return [sequence for one in scores for sequence in one.logprobs]

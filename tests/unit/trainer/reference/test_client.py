@@ -6,10 +6,12 @@ is used in tests/integration/trainer.
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,9 +24,7 @@ from grpo_scoring.problem import Problem, encode_problem
 from grpo_scoring.wire import SAFETENSORS, LogprobsAnswer, decode_request, encode_answer
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.interruptions import ReferenceLost
-from grpo_trainer.reference.client import ReferenceClient, backoff, group_rows, retry_after, split_requests
-from hypothesis import given
-from hypothesis import strategies as st
+from grpo_trainer.reference import ReferenceClient, ReferenceInfo, ReferenceVersion
 
 PROMPTS = [[1, 2], [1, 2], [3], [3]]
 COMPLETIONS = [[4, 5, 6], [7], [8, 9], [1]]
@@ -41,6 +41,10 @@ class Scripted:
     requests: list[list[Group]] = field(default_factory=list)
     deadlines: list[float] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
+    versions: list[str | None] = field(default_factory=list)
+    paths: list[str | None] = field(default_factory=list)
+    has: list[str] = field(default_factory=lambda: ["base"])
+    """Versions that it answers with, in turn, the last one for ever; a request's own version does not count."""
     url: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -60,7 +64,17 @@ def serving(server: Scripted) -> Iterator[Scripted]:
                 server.requests.append(groups)
                 server.deadlines.append(request.deadline_seconds or 0)
                 server.tokens.append(self.headers["Authorization"])
-                answer = server.script.pop(0) if server.script else _right(groups)
+                server.versions.append(request.version)
+                server.paths.append(request.version_path)
+                version = server.has.pop(0) if len(server.has) > 1 else server.has[0]
+                answer = server.script.pop(0) if server.script else _right(groups, version)
+            self.reply(answer)
+
+        def do_GET(self) -> None:
+            told = {"model": "tiny", "version": server.has[0], "vocabSize": 272, "maxRequestTokens": 5}
+            self.reply((200, {"Content-Type": "application/json"}, json.dumps(told).encode()))
+
+        def reply(self, answer: Answer) -> None:
             if answer is None:
                 self.connection.close()
                 return
@@ -86,10 +100,10 @@ def serving(server: Scripted) -> Iterator[Scripted]:
         http.server_close()
 
 
-def _right(groups: list[Group]) -> Answer:
+def _right(groups: list[Group], version: str = "base") -> Answer:
     """As log-probability of each token: minus its id."""
     ids = np.concatenate([completion for group in groups for completion in group.completions])
-    answer = LogprobsAnswer(-ids.astype(np.float32), completion_offsets(groups), "tiny", "base")
+    answer = LogprobsAnswer(-ids.astype(np.float32), completion_offsets(groups), "tiny", version)
     return 200, {"Content-Type": SAFETENSORS}, encode_answer(answer, groups, SAFETENSORS)
 
 
@@ -155,10 +169,6 @@ def test_a_server_that_stays_busy_is_lost_at_the_deadline() -> None:
         with pytest.raises(ReferenceLost, match=r"requestTimeoutSeconds 3 .*HTTP 429: queue full"):
             score(server, timeout=3)
         assert len(server.requests) > 1
-
-
-def test_waits_stay_bounded_after_any_number_of_tries() -> None:
-    assert 7.5 <= backoff(100_000) <= 15.0
 
 
 def test_a_server_that_keeps_failing_is_lost_before_the_deadline() -> None:
@@ -239,36 +249,83 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 4), st.lists(st.integers(0, 5), min_size=1, max_size=5)), min_size=1, max_size=6),
-    st.one_of(st.none(), st.integers(1, 20)),
+@contextmanager
+def client_of(server: Scripted, timeout: float = 20.0) -> Iterator[ReferenceClient]:
+    client = ReferenceClient(server.url, token=None, temperature=1.0, timeout_seconds=timeout, use_proxies=False)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def test_the_version_that_is_wanted_is_asked_for() -> None:
+    with serving(Scripted(has=["step-3"])) as server, client_of(server) as client:
+        pending = client.submit(PROMPTS, COMPLETIONS, ReferenceVersion("step-3", "/output/versions/step-3"))
+        assert [row.tolist() for row in pending.result()] == RIGHT
+    assert (server.versions, server.paths) == (["step-3"], ["/output/versions/step-3"])
+
+
+def test_without_a_wanted_version_that_of_the_start_is_asked_for() -> None:
+    with serving(Scripted(has=["base"])) as server, client_of(server) as client:
+        assert client.info() == ReferenceInfo("tiny", "base", vocabulary_size=272, max_request_tokens=5)
+        assert [row.tolist() for row in client.submit(PROMPTS, COMPLETIONS).result()] == RIGHT
+    assert server.versions == ["base"] * 3, "cut into requests of maxRequestTokens"
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "words"),
+    [
+        (["base"], ReferenceVersion("step-3"), "with version base, wanted was step-3"),
+        (["base", "step-3", "base"], None, "with version base and step-3, wanted was base"),
+    ],
+    ids=["another", "several"],
 )
-def test_cutting_loses_nothing_and_keeps_the_order(sizes: list[tuple[int, list[int]]], limit: int | None) -> None:
-    groups = [Group.of([1] * prompt, [[2] * length for length in lengths]) for prompt, lengths in sizes]
-    requests = split_requests(groups, limit)
-    assert all(request for request in requests)
-    flat = [
-        (group.prompt.size, completion.size)
-        for request in requests
-        for group in request
-        for completion in group.completions
-    ]
-    assert flat == [(prompt, length) for prompt, lengths in sizes for length in lengths]
-    if limit is not None:
-        for request in requests:
-            alone = len(request) == 1 and len(request[0].completions) == 1
-            assert alone or sum(group.tokens for group in request) <= limit
+def test_a_batch_of_other_versions_is_refused(has: list[str], wanted: ReferenceVersion | None, words: str) -> None:
+    with serving(Scripted(has=has)) as server, client_of(server) as client:
+        client.info()
+        with pytest.raises(ConfigurationError, match=rf"^reference: .* {words}"):
+            client.submit(PROMPTS, COMPLETIONS, wanted).result()
 
 
-def test_only_neighbours_are_grouped() -> None:
-    groups = group_rows([[1], [2], [1]], [[3], [4], [5]])
-    assert groups == [Group.of([1], [[3]]), Group.of([2], [[4]]), Group.of([1], [[5]])]
+def test_an_answer_that_never_ends_is_lost_at_the_deadline() -> None:
+    """Byte by byte, each in time for a read: only a limit on the whole ends it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    ended = threading.Event()
+
+    def trickle() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            while not ended.wait(0.05):
+                connection.sendall(b" ")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        with client_of(Scripted(url=url), timeout=1) as client, pytest.raises(ReferenceLost, match="did not end"):
+            client.submit(PROMPTS, COMPLETIONS).result()
+    finally:
+        ended.set()
+        thread.join()
+        listener.close()
 
 
-def test_waits() -> None:
-    assert retry_after(None) is None
-    assert retry_after("2") == 2
-    assert retry_after("soon") is None
-    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    assert all(backoff(attempt) <= 15 for attempt in range(20))
-    assert backoff(0) <= 0.25
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_engines_that_cannot_scale_refuse_a_temperature(engine: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^reference.engine: .* temperature 1 only"):
+        ReferenceClient("http://x", engine=engine, token=None, temperature=0.7, timeout_seconds=1)
+
+
+def test_engines_without_versions_refuse_one() -> None:
+    client = ReferenceClient("http://127.0.0.1:9", engine="vllm", token=None, temperature=1.0, timeout_seconds=1)
+    try:
+        with pytest.raises(ConfigurationError, match=r"^reference.sync: engine vllm"):
+            client.submit([[1]], [[2]], ReferenceVersion("step-3", "/output/versions/step-3"))
+    finally:
+        client.close()
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^REF_MODEL_ENGINE: 'tgi' is not one of transformers, vllm, sglang"):
+        ReferenceClient("http://x", engine="tgi", token=None, temperature=1.0, timeout_seconds=1)
