@@ -23,6 +23,7 @@ def create_app(service: Service, token: TokenFile | None) -> FastAPI:
 
     async def authorize(authorization: Annotated[str | None, Header(include_in_schema=False)] = None) -> None:
         if token is not None and not token.allows(authorization):
+            service.metrics.answered(401)
             raise ApiError(401, "send the job's token as 'Authorization: Bearer <token>'", "Authorization")
 
     app = FastAPI(title="GRPO reference server", description=DESCRIPTION, redoc_url=None)

@@ -47,6 +47,10 @@ class Task:
         self.deadline = deadline
         self.begun = False
         """Whether a batch has taken something; from there on ``version`` is set."""
+        self.wait_seconds: float | None = None
+        """From its acceptance to its first forward; set by the worker, as the next."""
+        self.forward_seconds = 0.0
+        """Time of the forwards that had a part of it."""
         self.waiting_tokens = sum(group.tokens for group in groups)
         """Ids that no batch has taken yet, prompts counted once."""
         longest_first = sorted(range(len(groups)), key=lambda index: groups[index].max_length, reverse=True)
@@ -102,7 +106,7 @@ class Batcher:
     """
 
     def __init__(self, max_batch_tokens: int, *, deterministic: bool = False) -> None:
-        self._max_batch_tokens = max_batch_tokens
+        self.max_batch_tokens = max_batch_tokens
         self._deterministic = deterministic
         self._tasks: dict[Task, None] = {}
         self._waiting_tokens = 0
@@ -115,6 +119,11 @@ class Batcher:
     def waiting_tokens(self) -> int:
         """Tokens that wait."""
         return self._waiting_tokens
+
+    @property
+    def oldest(self) -> Task | None:
+        """The oldest task of which something waits."""
+        return next(iter(self._tasks), None)
 
     def add(self, task: Task) -> None:
         """Puts a task at the end."""
@@ -153,7 +162,7 @@ class Batcher:
         eligible = self._eligible(loaded, staged)
         if not eligible:
             return None
-        batch = _Filling(self._max_batch_tokens, cost)
+        batch = _Filling(self.max_batch_tokens, cost)
         head = eligible[0]
         alike = [task for task in eligible if task.temperature == head.temperature]
         if self._deterministic:

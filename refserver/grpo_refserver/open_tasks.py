@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ class OpenTask:
     result: CompletionLogprobs
     starts: list[int]
     left: int
+    arrived: float = field(default_factory=time.monotonic)
     future: Future[CompletionLogprobs] = field(default_factory=Future)
 
     @classmethod
@@ -59,8 +61,23 @@ class OpenTasks:
         """Closes a task; None where it is closed already."""
         return self._tasks.pop(task, None)
 
-    def deliver(self, batch: Batch, scored: CompletionLogprobs) -> list[OpenTask]:
-        """Copies each group's values to its task; returns those that are complete, which are closed."""
+    def age(self, task: Task) -> float:
+        """Seconds since the task was opened; 0 where it is closed already."""
+        opened = self._tasks.get(task)
+        return time.monotonic() - opened.arrived if opened is not None else 0.0
+
+    def deliver(self, batch: Batch, scored: CompletionLogprobs, begun: float, seconds: float) -> list[OpenTask]:
+        """Copies each group's values to its task; returns those that are complete, which are closed.
+
+        Args:
+            begun: when the forward began, on ``time.monotonic``'s clock.
+            seconds: how long it took.
+        """
+        for task in batch.tasks:
+            if opened := self._tasks.get(task):
+                task.forward_seconds += seconds
+                if task.wait_seconds is None:
+                    task.wait_seconds = max(0.0, begun - opened.arrived)
         ends = [0, *itertools.accumulate(group.completion_tokens for group in batch.groups)]
         complete = []
         for (task, index), (first, last) in zip(batch.parts, itertools.pairwise(ends), strict=True):

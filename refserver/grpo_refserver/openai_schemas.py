@@ -16,7 +16,6 @@ MAX_TOP_LOGPROBS = 0
 """Alternatives given for each token; vLLM's own default for ``--max-logprobs``."""
 
 TokenIds = Annotated[list[TokenId], Field(min_length=1)]
-_TOP = {"ge": 0, "le": MAX_TOP_LOGPROBS}
 _UNUSED = "Shapes generated tokens, of which there are none: taken and without effect."
 
 
@@ -64,11 +63,14 @@ class CompletionRequest(_Sampling):
         description="0, or 1 for clients of servers that must generate one; no token is generated."
     )
     prompt_logprobs: int | None = Field(
-        default=None, **_TOP, description="Give each prompt token's log-probability, with so many alternatives."
+        default=None,
+        ge=0,
+        le=MAX_TOP_LOGPROBS,
+        description="Give each prompt token's log-probability, with so many alternatives.",
     )
     echo: bool | None = Field(default=None, description="Give the prompt's tokens in the choice's logprobs.")
     logprobs: int | None = Field(
-        default=None, **_TOP, description="With echo: alternatives for each token in top_logprobs."
+        default=None, ge=0, le=MAX_TOP_LOGPROBS, description="With echo: alternatives for each token in top_logprobs."
     )
     return_token_ids: bool | None = Field(default=None, description="Give the token ids in each choice.")
     return_tokens_as_token_ids: bool | None = Field(default=None, description="Always so: tokens are 'token_id:<id>'.")
@@ -83,7 +85,7 @@ class GenerateSampling(_Sampling):
     """Sampling parameters of a tokens-in, tokens-out request."""
 
     max_tokens: Literal[0, 1] = Field(description="As in /v1/completions.")
-    prompt_logprobs: int = Field(**_TOP, description="As in /v1/completions.")
+    prompt_logprobs: int = Field(ge=0, le=MAX_TOP_LOGPROBS, description="As in /v1/completions.")
     logprobs: None = Field(default=None, description="Of generated tokens, of which there are none.")
 
 

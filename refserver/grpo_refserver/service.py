@@ -102,6 +102,12 @@ class Service:
             if scored is None:
                 return None
             self.metrics.request_seconds.observe(time.monotonic() - begun)
+            wait = task.wait_seconds or 0.0
+            self.metrics.wait_seconds.observe(wait)
+            request.state.timing = {
+                "wait_ms": round(1000 * wait),
+                "forward_ms": round(1000 * task.forward_seconds),
+            }
             assert task.version is not None, "set by the batch that began it"
             return LogprobsAnswer(scored.values, scored.offsets, loaded.name, task.version)
 

@@ -94,6 +94,8 @@ class Worker:
         self._rate = DrainRate()
         self._stager = Stager(self._changed, self._staged)
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        metrics.queue_age.set_function(self._queue_age)
+        metrics.staging.set_function(lambda: float(self._stager.running is not None))
         self.state = State.LOADING
         self.failure: BaseException | None = None
         self.engine: Engine | None = None
@@ -243,12 +245,13 @@ class Worker:
             self._reject(batch, f"{type(error).__name__} in the forward; the server's log has the details")
         else:
             seconds = time.monotonic() - begun
+            limit = self._batcher.max_batch_tokens
+            self._metrics.batch(batch.groups, seconds, cost=batch.cost, max_batch_tokens=limit)
             with self._changed:
-                complete = self._open.deliver(batch, scored)
+                complete = self._open.deliver(batch, scored, begun, seconds)
                 self._rate.add(sum(group.tokens for group in batch.groups), seconds)
             for opened in complete:
                 opened.answer()
-            self._metrics.batch(batch.groups, seconds)
 
     def _reject(self, batch: Batch, problem: str) -> None:
         self._close(batch.tasks, ScoringError(problem))
@@ -273,6 +276,11 @@ class Worker:
         self.state = state
         self._metrics.ready.set(state is State.READY)
         self.on_change(state)
+
+    def _queue_age(self) -> float:
+        with self._changed:
+            oldest = self._batcher.oldest
+            return self._open.age(oldest) if oldest is not None else 0.0
 
     def _count_queue(self) -> None:
         self._metrics.queue_tokens.set(self._batcher.waiting_tokens)
