@@ -8,6 +8,7 @@ import json
 from grpo_api import env, layout
 from grpo_api.v1alpha1 import GRPOJob
 
+from grpo_operator.engine_arguments import sglang_arguments, vllm_arguments
 from grpo_operator.state import Places
 
 
@@ -46,6 +47,17 @@ def config_json(job: GRPOJob) -> str:
 
 
 def reference_arguments(job: GRPOJob, places: Places) -> tuple[str, ...]:
+    """Return the arguments of the reference server of spec.reference.engine."""
+    match job.spec.reference.engine:
+        case "vllm":
+            return vllm_arguments(job, places)
+        case "sglang":
+            return sglang_arguments(job, places)
+        case "transformers":
+            return _refserver_arguments(job, places)
+
+
+def _refserver_arguments(job: GRPOJob, places: Places) -> tuple[str, ...]:
     """Return the arguments of `grpo-refserver`, named after the fields of spec.reference and spec.model."""
     model, reference = job.spec.model, job.spec.reference
     name, revision = job.spec.reference_model
@@ -59,6 +71,8 @@ def reference_arguments(job: GRPOJob, places: Places) -> tuple[str, ...]:
         "--max-queued-tokens", str(reference.max_queued_tokens),
         "--request-timeout-seconds", str(reference.request_timeout_seconds),
     ]  # fmt: skip
+    if reference.tensor_parallel_size > 1:
+        arguments += ["--tensor-parallel-size", str(reference.tensor_parallel_size)]
     if revision:
         arguments += ["--revision", revision]
     if model.attn_implementation:

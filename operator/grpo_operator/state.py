@@ -162,7 +162,7 @@ class ReferenceTarget:
     replicas: int
     """0 while the job is suspended."""
     arguments: tuple[str, ...]
-    """Arguments of `grpo-refserver`."""
+    """Arguments of the engine's server."""
 
 
 @dataclass(frozen=True)

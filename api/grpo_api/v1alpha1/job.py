@@ -61,6 +61,12 @@ class Spec(Model):
             "reference.model, or sync",
         ),
         Rule(
+            "self.reference.engine == 'transformers' || self.optimization.beta == 0.0 || "
+            "self.generation.temperature == 1.0",
+            "generation.temperature must be 1 with reference.engine vllm and sglang, which give log-probabilities of "
+            "prompts at no other: set it to 1, or use engine transformers",
+        ),
+        Rule(
             "!((self.trainer.replicas > 1 || has(self.reference.sync)) && has(self.checkpoint.volume.claimTemplate) && "
             "has(self.checkpoint.volume.claimTemplate.accessModes) && "
             "self.checkpoint.volume.claimTemplate.accessModes.all(m, m == 'ReadWriteOncePod'))",

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from .base import Model, Rule, not_built
+from .base import Model, Rule
 from .model import Dtype, Name
 from .pod import Pod, Resources
 
@@ -37,12 +37,34 @@ class Reference(Model):
             "reference.url names an external server, whose model, revision, image, replicas and deterministic are its "
             "own: remove these fields",
         ),
-        not_built("self.engine != 'transformers'", "reference.engine vllm and sglang", "use engine transformers"),
-        not_built("self.tensorParallelSize > 1", "reference.tensorParallelSize above 1", "set it to 1"),
+        Rule(
+            "self.engine == 'transformers' || !has(self.sync)",
+            "reference.sync needs engine transformers: vLLM and SGLang cannot be asked for a version of the weights",
+        ),
+        Rule(
+            "self.engine == 'transformers' || !self.deterministic",
+            "reference.deterministic needs engine transformers: vLLM and SGLang batch as the load has it",
+        ),
+        Rule(
+            "self.engine == 'transformers' || self.maxQueuedTokens == 1048576",
+            "reference.maxQueuedTokens has no effect with engine vllm and sglang, whose queues are not bounded in "
+            "tokens: remove it, or use engine transformers",
+        ),
+        Rule(
+            "!('nvidia.com/gpu' in self.resources.limits) || "
+            "string(self.resources.limits['nvidia.com/gpu']) == string(self.tensorParallelSize)",
+            "reference.tensorParallelSize must equal the limit nvidia.com/gpu of reference.resources: every GPU of a "
+            "pod holds a part of its model",
+        ),
+        Rule(
+            "!has(self.url) || self.tensorParallelSize == 1",
+            "reference.tensorParallelSize has no effect with reference.url, whose server is not ours: remove it",
+        ),
     )
 
     engine: Literal["transformers", "vllm", "sglang"] = "transformers"
-    """What computes the log-probabilities."""
+    """What computes the log-probabilities: this project's server (transformers), vLLM's or SGLang's own; with url, what
+    the external server is."""
     url: Annotated[str, Field(max_length=2048, pattern="^https?://")] | None = None
     """Base URL of an external reference server: none is created then."""
     model: Name | None = None
@@ -54,7 +76,7 @@ class Reference(Model):
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
     """Reference pods behind the Service."""
     tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
-    """GPUs one copy of the model is spread over."""
+    """GPUs one copy of the model is spread over; equals the GPU limit where GPUs are asked for."""
     max_batch_tokens: Annotated[int, Field(ge=1)] = 16384
     """Tokens of one forward pass; requests of all ranks are merged up to it."""
     max_queued_tokens: Annotated[int, Field(ge=1)] = 1048576

@@ -69,7 +69,7 @@ def command(file: str, output: Path, reward_paths: tuple[Path, ...], resume: str
             metadata = job.metadata.model_copy(update={"uid": str(uuid.uuid4())})
             job = job.model_copy(update={"metadata": metadata})
             files = RunFiles.of(output, job)
-        adapter = LocalAdapter(job, files, Programs.installed(), os.environ, reward_paths)
+        adapter = LocalAdapter(job, files, Programs.installed(job), os.environ, reward_paths)
     except (LocalRunError, RunFilesError) as error:
         raise click.ClickException(str(error)) from error
     if job.spec.suspend:

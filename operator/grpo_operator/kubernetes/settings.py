@@ -31,6 +31,10 @@ class Settings:
     """Where spec.trainer.image is absent."""
     reference_image: str = "grpo/refserver:latest"
     """Where spec.reference.image is absent."""
+    vllm_image: str = "vllm/vllm-openai:v0.32.0"
+    """The same with spec.reference.engine vllm."""
+    sglang_image: str = "lmsysorg/sglang:v0.5.23"
+    """The same with spec.reference.engine sglang."""
     image_pull_policy: str = "IfNotPresent"
     """Where the spec gives none."""
     image_pull_secrets: tuple[str, ...] = ()

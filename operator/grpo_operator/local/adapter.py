@@ -33,12 +33,18 @@ class Programs:
     reference: tuple[str, ...]
 
     @staticmethod
-    def installed() -> "Programs":
-        """Return the installed programs, those of this environment first.
+    def installed(job: GRPOJob) -> "Programs":
+        """Return the installed programs that the job needs, those of this environment first.
 
         Raises:
-            LocalRunError: a part is not installed.
+            LocalRunError: a part is not installed, or not for a local run.
         """
+        engine = job.spec.reference.engine
+        if job.spec.runs_reference and engine != "transformers":
+            raise environs.LocalRunError(
+                f"reference.engine {engine} is not started in a local run: start its server yourself and give its "
+                "address as reference.url, or use engine transformers"
+            )
         return Programs(trainer=(_find("grpo-trainer"),), reference=(_find("grpo-refserver"),))
 
 

@@ -70,8 +70,24 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
         "reference.sync cannot replace the model of an external reference.url",
         {"reference": {"sync": {}, "url": "http://elsewhere:8000"}},
     ),
-    ("reference.engine vllm and sglang is not supported", {"reference": {"engine": "sglang"}}),
-    ("reference.tensorParallelSize above 1 is not supported", {"reference": {"tensorParallelSize": 2}}),
+    ("reference.sync needs engine transformers", {"reference": {"engine": "vllm", "sync": {}}}),
+    ("reference.deterministic needs engine transformers", {"reference": {"engine": "sglang", "deterministic": True}}),
+    (
+        "reference.maxQueuedTokens has no effect with engine vllm",
+        {"reference": {"engine": "vllm", "maxQueuedTokens": 5000}},
+    ),
+    (
+        "generation.temperature must be 1 with reference.engine vllm",
+        {"reference": {"engine": "vllm"}, "generation": {"temperature": 0.7}},
+    ),
+    (
+        "reference.tensorParallelSize must equal the limit nvidia.com/gpu",
+        {"reference": {"tensorParallelSize": 2, "resources": {"limits": {"nvidia.com/gpu": 4}}}},
+    ),
+    (
+        "reference.tensorParallelSize has no effect with reference.url",
+        {"reference": {"tensorParallelSize": 2, "url": "http://elsewhere:8000"}},
+    ),
     (
         "reference.sync replaces the reference by the policy",
         {"reference": {"sync": {"everySteps": 5}, "model": "/models/another"}},

@@ -23,9 +23,12 @@ def pod_template(
     job: GRPOJob,
     settings: Settings,
     component: Literal["reference", "trainer"],
+    image: str,
     container: Mapping[str, Any],
     *,
+    environment: Iterable[Entry] = (),
     contract: Iterable[Entry] = (),
+    security: Mapping[str, Any] | None = None,
     volumes: Iterable[Entry] = (),
     mounts: Iterable[Entry] = (),
     attempt: int | None = None,
@@ -37,27 +40,26 @@ def pod_template(
         job: the job.
         settings: the installation's.
         component: which part of the job the pods are; its group in the spec says what the user set.
+        image: where the spec names none.
         container: command, arguments, ports and probes of the only container.
+        environment: further variables, which users may override.
         contract: environment that nobody can override.
+        security: further fields of the pod's securityContext, which users may override.
         volumes: further volumes.
         mounts: further mounts.
         attempt: number of the attempt, for the label.
         spec: further fields of the pod's spec.
     """
     part: Reference | Trainer = job.spec.reference if component == "reference" else job.spec.trainer
-    default_image = settings.reference_image if component == "reference" else settings.trainer_image
     user = part.pod
     full = {
         "name": component,
-        "image": part.image or default_image,
+        "image": part.image or image,
         "imagePullPolicy": part.image_pull_policy or settings.image_pull_policy,
         # A process that says nothing by itself (it was killed, or is the reference server) is quoted by its output.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(part),
-        "env": [
-            *_merge("name", _environment(job), _dump(job.spec.env), _dump(user.env)),
-            *contract,
-        ],
+        "env": _merge("name", _environment(job), environment, _dump(job.spec.env), _dump(user.env), contract),
         "volumeMounts": _merge(
             "mountPath", [*_mounts(job), *mounts], _dump(job.spec.volume_mounts), _dump(user.volume_mounts)
         ),
@@ -79,7 +81,7 @@ def pod_template(
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": _security(user),
+            "securityContext": _security(user, security or {}),
             "containers": [full],
             "volumes": _merge("name", [*_volumes(job), *volumes], _dump(job.spec.volumes), _dump(user.volumes)),
             **_placement(user),
@@ -142,14 +144,14 @@ def _mounts(job: GRPOJob) -> list[Entry]:
     return mounts
 
 
-def _security(user: Pod) -> Entry:
+def _security(user: Pod, further: Mapping[str, Any]) -> Entry:
     restricted = {
         "runAsNonRoot": True,
         "fsGroup": FS_GROUP,
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    return restricted | (_one(user.security_context) if user.security_context else {})
+    return {**restricted, **further, **(_one(user.security_context) if user.security_context else {})}
 
 
 def _placement(user: Pod) -> Entry:

@@ -9,6 +9,7 @@ from grpo_operator.kubernetes.settings import Settings
 from grpo_operator.state import ReferenceTarget
 
 from .claim import claim_name
+from .engines import engine_of
 from .meta import Manifest, metadata
 from .pod import pod_template
 
@@ -20,24 +21,25 @@ STARTUP_FAILURES = 720
 def reference_deployment(job: GRPOJob, target: ReferenceTarget, settings: Settings) -> Manifest:
     """Return the Deployment; a change of its template replaces pods one by one, without a surge: GPUs are scarce."""
     name = job.metadata.name
+    engine = engine_of(job, settings)
     container = {
-        "command": ["grpo-refserver"],
+        "command": list(engine.command),
         "args": list(target.arguments),
         "ports": [{"name": "http", "containerPort": settings.reference_port, "protocol": "TCP"}],
         "startupProbe": {
-            "httpGet": {"path": "/readyz", "port": "http"},
+            "httpGet": {"path": engine.ready, "port": "http"},
             "periodSeconds": STARTUP_PERIOD,
             "failureThreshold": STARTUP_FAILURES,
             "timeoutSeconds": 5,
         },
         "readinessProbe": {
-            "httpGet": {"path": "/readyz", "port": "http"},
+            "httpGet": {"path": engine.ready, "port": "http"},
             "periodSeconds": 5,
             "failureThreshold": 3,
             "timeoutSeconds": 5,
         },
         "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": "http"},
+            "httpGet": {"path": engine.alive, "port": "http"},
             "periodSeconds": 10,
             "failureThreshold": 6,
             "timeoutSeconds": 10,
@@ -52,7 +54,17 @@ def reference_deployment(job: GRPOJob, target: ReferenceTarget, settings: Settin
             "revisionHistoryLimit": 0,
             "selector": {"matchLabels": labels.pods(job, "reference")},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "template": pod_template(job, settings, "reference", container, **_versions(job)),
+            "template": pod_template(
+                job,
+                settings,
+                "reference",
+                engine.image,
+                container,
+                environment=engine.environment,
+                contract=engine.contract,
+                security=engine.security,
+                **_versions(job),
+            ),
         },
     }
 

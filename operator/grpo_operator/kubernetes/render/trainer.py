@@ -72,6 +72,7 @@ def _template(job: GRPOJob, target: AttemptTarget, settings: Settings) -> dict[s
         job,
         settings,
         "trainer",
+        settings.trainer_image,
         {
             "command": ["grpo-trainer"],
             "ports": [{"name": "metrics", "containerPort": settings.progress_port, "protocol": "TCP"}],

@@ -10,5 +10,5 @@ here = Path(__file__).parent
 programs = Programs(
     trainer=(sys.executable, str(here / "trainer.py")), reference=(sys.executable, str(here / "refserver.py"))
 )
-Programs.installed = staticmethod(lambda: programs)  # type: ignore[method-assign]
+Programs.installed = staticmethod(lambda job: programs)  # type: ignore[method-assign]
 main()
