@@ -64,10 +64,11 @@ def unused(job: GRPOJob) -> Iterator[str]:
 def devices(job: GRPOJob, own: Mapping[str, str]) -> tuple[list[dict[str, str]], dict[str, str]]:
     """Return (what each trainer pod gets, what the reference gets) so that ranks have a GPU each.
 
-    The reference gets the next GPU, or shares the last one where there is none left. Without GPUs nothing is set.
+    The reference gets the next ones, as many as its tensorParallelSize, or shares the last ones where there are none
+    left. Without GPUs nothing is set.
 
     Raises:
-        LocalRunError: there are GPUs, but too few for the ranks.
+        LocalRunError: there are GPUs, but too few for the ranks, or for the reference.
     """
     trainer = job.spec.trainer
     gpus = _gpus(own)
@@ -78,10 +79,17 @@ def devices(job: GRPOJob, own: Mapping[str, str]) -> tuple[list[dict[str, str]],
             f"spec.trainer asks for {trainer.replicas} × {trainer.processes_per_pod} ranks, a GPU each, but this "
             f"machine has {len(gpus)}: lower trainer.replicas, or set CUDA_VISIBLE_DEVICES= to run on the CPU"
         )
+    spread = job.spec.reference.tensor_parallel_size if job.spec.runs_reference else 1
+    if len(gpus) < spread:
+        raise LocalRunError(
+            f"spec.reference.tensorParallelSize asks for {spread} GPUs, but this machine has {len(gpus)}: lower it, or "
+            "set CUDA_VISIBLE_DEVICES= to run on the CPU"
+        )
     per_pod = trainer.processes_per_pod
     pods = [gpus[index * per_pod : (index + 1) * per_pod] for index in range(trainer.replicas)]
-    reference = gpus[min(job.spec.world_size, len(gpus) - 1)]
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(ids)} for ids in pods], {"CUDA_VISIBLE_DEVICES": reference}
+    first = min(job.spec.world_size, len(gpus) - spread)
+    *trainers, reference = ({"CUDA_VISIBLE_DEVICES": ",".join(ids)} for ids in [*pods, gpus[first : first + spread]])
+    return trainers, reference
 
 
 def _gpus(own: Mapping[str, str]) -> list[str]:

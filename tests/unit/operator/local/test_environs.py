@@ -63,6 +63,14 @@ def test_the_reference_shares_the_last_gpu_where_none_is_left():
     assert reference == {"CUDA_VISIBLE_DEVICES": "1"}
 
 
+def test_a_reference_over_several_gpus_gets_as_many():
+    job = make_job(reference__tensorParallelSize=2)
+    assert environs.devices(job, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})[1] == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert environs.devices(job, {"CUDA_VISIBLE_DEVICES": "0,1,2"})[1] == {"CUDA_VISIBLE_DEVICES": "1,2"}
+    with pytest.raises(environs.LocalRunError, match=r"tensorParallelSize asks for 4 GPUs.*has 3: lower it"):
+        environs.devices(make_job(reference__tensorParallelSize=4), {"CUDA_VISIBLE_DEVICES": "0,1,2"})
+
+
 def test_without_gpus_nothing_is_set():
     assert environs.devices(make_job(), {"CUDA_VISIBLE_DEVICES": ""}) == ([{}, {}], {})
 
