@@ -89,16 +89,43 @@ def test_requests_that_wait_together_are_scored_together(start, make_groups):
         assert client.metric("grpo_reference_open_requests") == 0
 
 
+def test_ranks_that_hold_parts_of_a_prompts_completions_share_it(start, model, make_groups, monkeypatch):
+    """The overhead that makes sharing not worth while for a model as tiny as this one is left out."""
+    monkeypatch.setattr("grpo_scoring.sharing._OVERHEAD", {"cpu": 0.0, "cuda": 0.0})
+    server = start(max_batch_tokens=128)
+    gate = server.hold()
+    prompts = make_groups((60, [1]), (50, [1]))
+    ranks = [
+        [Group(prompt.prompt, make_groups((1, [5, 5]), seed=10 * rank + number)[0].completions)
+         for number, prompt in enumerate(prompts)]
+        for rank in range(4)
+    ]  # fmt: skip
+    with server.client() as client, ThreadPoolExecutor(5) as pool:
+        first = pool.submit(client.logprobs, make_groups((4, [4])))
+        assert gate.reached.wait(60)
+        answers = [pool.submit(client.logprobs, groups) for groups in ranks]
+        server.until(lambda: client.metric("grpo_reference_queue_requests") == 4)
+        gate.open()
+        first.result(60)
+        for groups, answer in zip(ranks, answers, strict=True):
+            close(answer.result(60), full_logits(model, groups, 1.0))
+        assert client.metric("grpo_reference_batch_seconds_count") == 3, "each prompt in one batch, with all ranks'"
+
+
 def test_deterministic_is_bit_identical_whatever_else_is_asked(start, make_groups):
+    """Also where others ask about the same prompts, which could be computed together."""
     server = start(deterministic=True)
     groups = make_groups((20, [30, 7]), (5, [9, 9]))
-    with server.client() as client, ThreadPoolExecutor(6) as pool:
+    alike = [Group(group.prompt, make_groups((1, [8, 3]))[0].completions) for group in groups]
+    with server.client() as client, ThreadPoolExecutor(8) as pool:
         alone = client.logprobs(groups).tobytes()
-        others = [pool.submit(client.logprobs, make_groups((9, [40] * 4), seed=seed)) for seed in range(10)]
+        others = [pool.submit(client.logprobs, make_groups((9, [40] * 4), seed=seed)) for seed in range(6)]
+        others += [pool.submit(client.logprobs, alike) for _ in range(6)]
         crowded = [pool.submit(client.logprobs, groups) for _ in range(5)]
         assert {answer.result(60).tobytes() for answer in crowded} == {alone}
         for other in others:
             other.result(60)
+        assert client.metric("grpo_reference_batch_seconds_count") == 2 + 6 + 12 + 10, "each group alone"
 
 
 def test_health_answers_during_a_forward(start, make_groups):
