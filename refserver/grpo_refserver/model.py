@@ -104,6 +104,7 @@ def load(settings: Settings, placement: Placement | None = None) -> LoadedModel:
         placement.prepare(model)
     else:
         model.to(device)
+        own_memory(model)
     try:
         difference = check_scoring(model)
     except ValueError as error:
@@ -130,6 +131,17 @@ def load(settings: Settings, placement: Placement | None = None) -> LoadedModel:
         },
     )
     return loaded
+
+
+def own_memory(model: Any) -> None:
+    """Copies weights that still lie in a mapped file into memory of the process, one by one; only a CPU's can.
+
+    transformers maps safetensors files. Weights that stay there change with the file, are read again whenever the
+    page cache is short, and end the process by SIGBUS where the file is deleted on a network file system.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu":
+            tensor.data = tensor.data.clone()
 
 
 def pick_device(name: str) -> str:

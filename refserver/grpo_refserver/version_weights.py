@@ -13,7 +13,7 @@ from grpo_scoring.self_check import check_scoring
 from safetensors import SafetensorError
 
 from grpo_refserver.engine import Refusal, VersionError
-from grpo_refserver.model import LoadedModel
+from grpo_refserver.model import LoadedModel, own_memory
 from grpo_refserver.version_folder import passing_errors
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ def load_weights(
             output_loading_info=True,
         )
     model.__class__ = kind
+    own_memory(model)
     model.eval().requires_grad_(False)
     _check_report(source, report)
     _check_same_parameters(source, model, serving.model)

@@ -176,6 +176,30 @@ def test_forwards_never_run_while_a_model_is_being_made(model_path, tmp_path, ma
     assert set(during) == {torch.float32}
 
 
+def overwrite(path: Path) -> None:
+    """Zeroes a file's weights in place."""
+    with (path / "model.safetensors").open("r+b") as file:
+        header = 8 + int.from_bytes(file.read(8), "little")
+        size = file.seek(0, 2)
+        file.seek(header)
+        file.write(bytes(size - header))
+
+
+def test_what_is_loaded_no_longer_needs_its_files(model_path, tmp_path, make_version, groups):
+    """transformers maps files: without a copy the weights would become what is written there later."""
+    base = tmp_path / "base"
+    shutil.copytree(model_path, base)
+    path = make_version("step-5")
+    engine = LocalEngine.start(Settings(model=str(base), versions_root=tmp_path / "versions"))
+    wanted = expected(path, groups)
+    staged = engine.stage("step-5", path)
+    overwrite(base)
+    check(engine, "base", model_path, groups)
+    overwrite(path)
+    engine.swap(staged)
+    np.testing.assert_allclose(engine.score(groups, 1.0).values, wanted, atol=2e-6, rtol=2e-6)
+
+
 def test_memory_of_the_old_model_is_taken_over(model, make_version, groups):
     """As on a GPU: the new weights lie where the old ones lay, tied ones once, and no second copy stays."""
     for tied in (False, True):
