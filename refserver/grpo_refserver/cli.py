@@ -18,14 +18,17 @@ training GPUs. Trainers send token ids to POST /v1/logprobs and get one number p
 """
 EPILOG = """\
 routes:
-  POST /v1/logprobs   log-probabilities (application/json or application/x-safetensors)
-  GET  /v1/info       model, version, vocabulary, limits
-  GET  /healthz       200 while the process is of use      GET /readyz   200 once the model is loaded
-  GET  /metrics       Prometheus                           GET /docs     the API, described
+  POST /v1/logprobs     log-probabilities (application/json or application/x-safetensors)
+  POST /v1/completions  the same for OpenAI's clients: prompt_logprobs in vLLM's shape
+  POST /v1/reload       loads another version of the weights, below --versions-root; so does a request that wants it
+  GET  /v1/info         model, version, vocabulary, limits
+  GET  /healthz         200 while the process is of use      GET /readyz   200 once the model is loaded and warm
+  GET  /metrics         Prometheus                           GET /docs     the API, described
 
 examples:
   grpo-refserver --model Qwen/Qwen2.5-0.5B-Instruct --dtype bfloat16
   grpo-refserver --model /models/base --host 0.0.0.0 --token-file /run/secrets/token --max-batch-tokens 32768
+  grpo-refserver --model /models/base --versions-root /output/versions        # iterative GRPO
   curl localhost:8000/v1/logprobs --json '{"groups":[{"prompt":[1,2],"completions":[[3,4],[5]]}]}'
 
 exit codes: 0 drained after SIGTERM; 64 settings that cannot work; 75 the hub could not be reached; 1 anything else.

@@ -18,6 +18,7 @@ from grpo_scoring.logprobs import CompletionLogprobs
 from grpo_scoring.scorer import Scorer
 
 from grpo_refserver.engine import Staged
+from grpo_refserver.host_memory import give_back
 from grpo_refserver.model import LoadedModel, load
 from grpo_refserver.settings import ConfigurationError, Settings
 from grpo_refserver.version_folder import version_folder
@@ -81,6 +82,7 @@ class LocalEngine:
             scorer = self._score_with(model)
         self._scorer = scorer
         self.info = self._described(dataclasses.replace(self.info, version=staged.version, model=model))
+        give_back()
 
     def close(self) -> None:
         """Nothing is held beyond the process's memory."""

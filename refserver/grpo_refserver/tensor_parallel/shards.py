@@ -108,7 +108,7 @@ def _part(folder: Path, weight: Weight, files: dict[str, Any], mesh: DeviceMesh)
             f"{folder} is another architecture: {name} has shape {list(whole.shape)}, and {list(weight.shape)} in the "
             "model that serves"
         )
-    part = weight.cut(whole, mesh)
+    part = weight.cut(whole, mesh).clone()  # not a view of the mapped file, which may change or go
     if part.is_floating_point() and not bool(torch.isfinite(part).all()):
         raise VersionError(f"{folder} holds NaN or infinity in {name}: the training run has diverged")
     return part

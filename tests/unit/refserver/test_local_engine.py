@@ -1,9 +1,11 @@
 """Staging and swapping with real models, without HTTP."""
 
 import copy
+import dataclasses
 import json
 import shutil
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -45,9 +47,12 @@ def check(engine: LocalEngine, version: str, path: Path, groups) -> None:
 def test_a_version_takes_the_place_of_the_old_one_and_base_comes_back(engine, model_path, make_version, groups):
     path = make_version("step-5")
     before = engine.info
+    old = weakref.ref(before.model.model.embed_tokens)
+    before = dataclasses.replace(before, model=None)
     staged = engine.stage("step-5", path)
     check(engine, "base", model_path, groups)
     engine.swap(staged)
+    assert old() is None, "the old weights are freed with the swap"
     check(engine, "step-5", path, groups)
     assert engine.info.name == before.name
     assert engine.info.vocab_size == before.vocab_size
