@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from grpo_scoring.wire import JSON, MEDIA_TYPES
 
 from grpo_refserver import completions, reload, schemas
@@ -108,7 +108,7 @@ def _operations(service: Service) -> APIRouter:
         """200 once the model is loaded and checked, until the server shuts down."""
         return health(200 if service.state is State.READY else 503)
 
-    @router.get("/metrics")
+    @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Prometheus metrics."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -40,8 +40,8 @@ _REMEDIES = {
     "stream": "the answer comes in one piece: leave stream false",
     "prompt": "must be a list of token ids or a list of such lists, none of them empty; text is not taken, as this "
     "server does not tokenize",
-    "prompt_logprobs": f"must be from 0 to {schemas.MAX_TOP_LOGPROBS}, the alternatives for each token",
-    "logprobs": f"must be from 0 to {schemas.MAX_TOP_LOGPROBS}, and comes with echo",
+    "prompt_logprobs": "the given tokens are scored and no alternatives to them: send prompt_logprobs 0",
+    "logprobs": "the given tokens are scored and no alternatives to them: send logprobs 0, with echo",
 }
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -113,7 +113,7 @@ def router(service: Service) -> APIRouter:
         """The served model."""
         return schemas.ModelList(data=[card()])
 
-    @result.get("/v1/models/{model:path}", responses=_ERRORS)
+    @result.get("/v1/models/{model:path}", responses=_ERRORS | {404: _NOT_FOUND})
     async def model(model: str) -> schemas.ModelCard:
         """The served model, by its id."""
         _check_model(service, model)
@@ -126,7 +126,7 @@ def health(service: Service) -> APIRouter:
     """vLLM's health route, which needs no token."""
     result = APIRouter(tags=["for other trainers"])
 
-    @result.get("/health", responses={200: {"description": "Ready."}, 503: {"description": "Not ready."}})
+    @result.get("/health", response_class=Response, responses={503: {"description": "Not ready."}})
     async def ready() -> Response:
         """200 once the model is loaded, without a body: TRL's client waits for it."""
         return Response(status_code=200 if service.state is State.READY else 503)
@@ -298,4 +298,9 @@ _MEANINGS = {
 }
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "model": schemas.OpenAIError} for status, text in _MEANINGS.items()
+}
+_NOT_FOUND = {
+    **_ERRORS[404],
+    # An id with a line break in it meets no route at all.
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
 }

@@ -10,12 +10,20 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from grpo_scoring.wire_json import TokenId
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-MAX_TOP_LOGPROBS = 0
-"""Alternatives given for each token; vLLM's own default for ``--max-logprobs``."""
+
+def _off(value: bool) -> bool:
+    """``Literal[False]`` would take 0.0."""
+    if value:
+        raise ValueError("must be false")
+    return value
+
 
 TokenIds = Annotated[list[TokenId], Field(min_length=1)]
+Zero = Annotated[int, Field(ge=0, le=0)]
+One = Annotated[int, Field(ge=1, le=1)]
+Off = Annotated[bool, AfterValidator(_off), WithJsonSchema({"type": "boolean", "const": False})]
 _UNUSED = "Shapes generated tokens, of which there are none: taken and without effect."
 
 
@@ -49,7 +57,7 @@ class _Sampling(_Request):
         description="Logits are divided by it, as in sampling; absent, null and 0 (greedy) leave them as they are. "
         "vLLM does not scale the log-probabilities of prompts.",
     )
-    n: Literal[1] | None = Field(default=None, description="One choice per prompt.")
+    n: One | None = Field(default=None, description="One choice per prompt.")
 
 
 class CompletionRequest(_Sampling):
@@ -59,24 +67,19 @@ class CompletionRequest(_Sampling):
     prompt: TokenIds | Annotated[list[TokenIds], Field(min_length=1)] = Field(
         description="Token ids of one sequence, or of several. Text is refused: this server does not tokenize."
     )
-    max_tokens: Literal[0, 1] = Field(
+    max_tokens: Annotated[int, Field(ge=0, le=1)] = Field(
         description="0, or 1 for clients of servers that must generate one; no token is generated."
     )
-    prompt_logprobs: int | None = Field(
-        default=None,
-        ge=0,
-        le=MAX_TOP_LOGPROBS,
-        description="Give each prompt token's log-probability, with so many alternatives.",
+    prompt_logprobs: Zero | None = Field(
+        default=None, description="0 gives each prompt token's log-probability; alternatives are not given."
     )
     echo: bool | None = Field(default=None, description="Give the prompt's tokens in the choice's logprobs.")
-    logprobs: int | None = Field(
-        default=None, ge=0, le=MAX_TOP_LOGPROBS, description="With echo: alternatives for each token in top_logprobs."
-    )
+    logprobs: Zero | None = Field(default=None, description="With echo: 0 gives the prompt tokens' log-probabilities.")
     return_token_ids: bool | None = Field(default=None, description="Give the token ids in each choice.")
     return_tokens_as_token_ids: bool | None = Field(default=None, description="Always so: tokens are 'token_id:<id>'.")
     add_special_tokens: bool | None = Field(default=None, description="Concerns text, which is not taken: no effect.")
-    stream: Literal[False] | None = Field(default=None, description="The answer comes in one piece.")
-    best_of: Literal[1] | None = Field(default=None, description="One choice per prompt.")
+    stream: Off | None = Field(default=None, description="The answer comes in one piece.")
+    best_of: One | None = Field(default=None, description="One choice per prompt.")
     user: str | None = Field(default=None, description="Without effect.")
     request_id: str | None = Field(default=None, max_length=128, description="Without effect.")
 
@@ -84,8 +87,11 @@ class CompletionRequest(_Sampling):
 class GenerateSampling(_Sampling):
     """Sampling parameters of a tokens-in, tokens-out request."""
 
-    max_tokens: Literal[0, 1] = Field(description="As in /v1/completions.")
-    prompt_logprobs: int = Field(ge=0, le=MAX_TOP_LOGPROBS, description="As in /v1/completions.")
+    max_tokens: Annotated[int, Field(ge=0, le=1)] = Field(description="As in /v1/completions.")
+    prompt_logprobs: Annotated[int, Field(ge=0, le=1)] = Field(
+        description="0; or 1, which prime-rl's teacher sends and of which it reads the given token alone. Alternatives "
+        "are not given."
+    )
     logprobs: None = Field(default=None, description="Of generated tokens, of which there are none.")
 
 
@@ -95,7 +101,7 @@ class GenerateRequest(_Request):
     model: str | None = Field(default=None, description="As in /v1/completions.")
     token_ids: TokenIds
     sampling_params: GenerateSampling
-    stream: Literal[False] | None = Field(default=None, description="The answer comes in one piece.")
+    stream: Off | None = Field(default=None, description="The answer comes in one piece.")
     request_id: str | None = Field(default=None, max_length=128, description="Given back.")
 
 
@@ -103,12 +109,12 @@ class TokenLogprob(BaseModel):
     """vLLM's ``Logprob``."""
 
     logprob: float
-    rank: int | None = Field(default=None, description="Place among all tokens, 1 is the likeliest.")
+    rank: None = Field(default=None, description="Null: places among the alternatives are not computed.")
     decoded_token: None = Field(default=None, description="Null: this server does not tokenize.")
 
 
 PromptLogprobs = list[dict[str, TokenLogprob] | None]
-"""One entry per prompt token, by token id: the token's own, and the alternatives asked for. The first is null."""
+"""One entry per prompt token, with the token's own id alone; the first is null."""
 
 
 class CompletionLogprobs(BaseModel):

@@ -109,7 +109,7 @@ def test_prime_rls_teacher_route(start, model):
     (ids,) = make_prompts(25)
     with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="EMPTY") as client:
         base = str(client.base_url).rstrip("/").removesuffix("/v1")
-        sampling = {"max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "prompt_logprobs": 0}
+        sampling = {"max_tokens": 1, "temperature": 1.0, "top_p": 1.0, "prompt_logprobs": 1}
         body = {"token_ids": ids, "sampling_params": sampling, "request_id": "abc"}
         response = client.post(f"{base}/inference/v1/generate", cast_to=httpx.Response, body=body)
     answer = schemas.Generated.model_validate_json(response.content)
@@ -126,8 +126,9 @@ def test_prime_rls_teacher_route(start, model):
         ({"max_tokens": 16}, "max_tokens", "generates none"),
         ({"max_tokens": None}, "max_tokens", "generates none"),
         ({"prompt_logprobs": None}, "prompt_logprobs", "generates none"),
-        ({"prompt_logprobs": None, "logprobs": 1}, "prompt_logprobs", "echo with logprobs"),
-        ({"prompt_logprobs": -1}, "prompt_logprobs", "from 0 to"),
+        ({"prompt_logprobs": None, "logprobs": 0}, "prompt_logprobs", "echo with logprobs"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs", "no alternatives"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs", "no alternatives"),
         ({"n": 2}, "n", "leave n at 1"),
         ({"best_of": 2}, "best_of", "leave best_of at 1"),
         ({"stream": True}, "stream", "one piece"),
