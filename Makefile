@@ -32,7 +32,7 @@ quickstart: setup ## train a small model on a verifiable task, without Kubernete
 
 .PHONY: test
 test: setup ## lint and all suites, as CI runs them
-	$(BIN)/python tools/suites.py programs lint unit integration images e2e quickstart
+	$(BIN)/python tools/suites.py programs lint unit engines integration images e2e quickstart
 
 .PHONY: lint
 lint: setup ## every static check
@@ -42,8 +42,10 @@ lint: setup ## every static check
 unit: setup ## tests without network, in seconds
 integration: setup ## tests with a real API server and real ranks
 e2e: setup ## tests on a real node with real images
-unit integration e2e:
+unit e2e:
 	$(BIN)/python tools/suites.py $@
+integration:
+	$(BIN)/python tools/suites.py engines integration
 
 ##@ Test cluster
 
@@ -66,3 +68,4 @@ generate: setup ## write what is made from the models: the CRD and the reference
 .PHONY: lock
 lock: ## pin versions again in constraints.txt (newest allowed: tools/python/lock.sh --upgrade)
 	tools/python/lock.sh
+	tools/python/engines.sh lock vllm sglang

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,7 @@ from grpo_scoring.logprobs import completion_logprobs
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.reference import ReferenceClient
 from grpo_trainer.reference.check import check_server, is_same_model
+from grpo_trainer.reference.dialects.sglang import SglangDialect
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.integration.engines.servers import TOKEN, EngineServer, job
@@ -77,6 +79,19 @@ def test_batches_at_the_same_time(server: EngineServer, expected: list[Any]) -> 
             assert_equal(each.result(), expected)
 
 
+def test_sglang_computes_a_long_prompt_once_for_its_completions(server: EngineServer) -> None:
+    if server.engine == "vllm":
+        pytest.skip("vLLM never reads its prefix cache for requests with prompt_logprobs")
+    random = np.random.default_rng(1)
+    prompt = random.integers(0, VOCABULARY, 150).tolist()
+    group = Group.of(prompt, [random.integers(0, VOCABULARY, 10).tolist() for _ in range(6)])
+    call = SglangDialect().encode([group], temperature=1.0, version=None, seconds=60)
+    headers = {**call.headers, "Authorization": f"Bearer {TOKEN}"}
+    answer = httpx.post(f"{server.url}{call.path}", content=call.content, headers=headers, timeout=300, trust_env=False)
+    cached = sorted(row["meta_info"]["cached_tokens"] for row in answer.json())
+    assert cached == [0] + [len(prompt) - 1] * 5
+
+
 def test_nothing_to_score(server: EngineServer) -> None:
     with client(server) as asking:
         assert [row.tolist() for row in asking.submit([[1], [1]], [[], []]).result()] == [[], []]
@@ -86,9 +101,7 @@ def test_the_same_model_fits(server: EngineServer, model: Path, caplog: pytest.L
     tokenizer = AutoTokenizer.from_pretrained(model)
     with client(server) as asking:
         info = asking.info()
-        check_server(
-            info, asking, vocabulary_size=VOCABULARY, tokenizer=tokenizer, dtype="float32", longest=CONTEXT - 1
-        )
+        check_server(info, asking, vocabulary_size=VOCABULARY, tokenizer=tokenizer, dtype="float32", longest=200)
         assert asking.tokenize("naïve 東京") == tokenizer.encode("naïve 東京", add_special_tokens=False)
     assert is_same_model(info, job(server.engine, model).spec)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
@@ -118,9 +131,15 @@ def test_a_wrong_token_is_permanent(server: EngineServer, token: str | None) -> 
         asking.info()
 
 
-def test_a_row_beyond_the_context_is_permanent(server: EngineServer) -> None:
-    with client(server) as asking, pytest.raises(ConfigurationError, match=r"^reference: .*HTTP 400"):
-        asking.submit([[1] * 200], [[2] * 100]).result()
+def test_the_longest_row_is_told(server: EngineServer) -> None:
+    with client(server) as asking:
+        limit = asking.info().max_length
+        assert limit is not None
+        assert CONTEXT - 8 <= limit <= CONTEXT
+        (longest,) = asking.submit([[1] * 100], [[2] * (limit - 101)]).result()
+        assert longest.size == limit - 101
+        with pytest.raises(ConfigurationError, match=r"^reference: .*HTTP 400"):
+            asking.submit([[1] * 100], [[2] * (limit - 100)]).result()
 
 
 def test_an_id_beyond_the_vocabulary_is_permanent(server: EngineServer) -> None:

@@ -17,7 +17,7 @@ class ReferenceInfo:
         vocabulary_size: ids are below it.
         tokenizer_hash: `grpo_scoring.tokenizer_hash` of its tokenizer.
         max_request_tokens: most tokens of one request.
-        max_length: most tokens of a prompt and a completion together.
+        max_length: a prompt and a completion together have fewer tokens.
     """
 
     model: str

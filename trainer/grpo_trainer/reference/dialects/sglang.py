@@ -48,14 +48,20 @@ class SglangDialect:
     max_request_tokens: int | None = ROW_REQUEST_TOKENS
 
     def info(self, ask: Ask) -> ReferenceInfo:
-        """`GET /model_info`, or its older name."""
+        """`GET /model_info`, or its older name; `GET /server_info` for the longest row."""
         response = ask(Call("GET", "/model_info"), passes=frozenset({404}))
         if response.status_code == 404:
             response = ask(Call("GET", "/get_model_info"))
         told = json_object(response)
         if not isinstance(told.get("model_path"), str):
             raise DialectError("/model_info names no model_path")
-        return ReferenceInfo(model=told["model_path"], version=str(told.get("weight_version") or _NO_VERSION))
+        response = ask(Call("GET", "/server_info"), passes=frozenset({404}))
+        limit = json_object(response).get("max_req_input_len") if response.status_code == 200 else None
+        return ReferenceInfo(
+            model=told["model_path"],
+            version=str(told.get("weight_version") or _NO_VERSION),
+            max_length=limit if isinstance(limit, int) else None,
+        )
 
     def has_token(self, ask: Ask, token: int) -> bool:
         """Ask for the id's own log-probability: what lies beyond the vocabulary is refused, and not computed.
