@@ -47,6 +47,10 @@ unit e2e:
 integration:
 	$(BIN)/python tools/suites.py engines integration
 
+.PHONY: sweep
+sweep: setup ## the long runs: 64 clients on a reference server, a SIGKILL and three reloads (about 12 minutes)
+	$(BIN)/python -m tests.sweep.reference_load --minutes 10 --out tests/bench/results/reference-load.json
+
 ##@ Test cluster
 
 .PHONY: cluster
