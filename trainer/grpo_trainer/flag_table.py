@@ -34,6 +34,7 @@ RENAMED: dict[str, str] = {
     "data_seed": "dataset.seed",
     "scale_rewards": "rewards.scale_rewards",
     "ref_model_url": "reference.url",
+    "ref_model_engine": "reference.engine",
     "ref_model_request_timeout": "reference.request_timeout_seconds",
     "ref_model_sync_steps": "reference.sync.every_steps",
     "ref_model_mixup_alpha": "reference.sync.mixup_alpha",

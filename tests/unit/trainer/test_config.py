@@ -107,3 +107,11 @@ def test_a_bad_job_file_is_named(tmp_path: Path, content: str, field: str) -> No
     path.write_text(content)
     with pytest.raises(ConfigurationError, match=f"^{field}: "):
         read_job(path)
+
+
+def test_the_environment_chooses_the_references_dialect() -> None:
+    given = Job("job", spec(reference={"engine": "vllm", "url": "http://ref:8000"}), "http://ref:8000")
+    assert load(given, OUT).reference_engine == "vllm"
+    assert load(given, OUT | {env.REF_MODEL_ENGINE: "sglang"}).reference_engine == "sglang"
+    with pytest.raises(ConfigurationError, match=r"^REF_MODEL_ENGINE: is 'tgi': it must be one of"):
+        load(given, OUT | {env.REF_MODEL_ENGINE: "tgi"})

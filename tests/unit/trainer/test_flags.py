@@ -85,7 +85,14 @@ def test_every_flag_of_trl_that_is_taken_over_exists_there() -> None:
     }
     ours = {
         *("prompt_column", "system_prompt", "max_prompt_length", "reward_timeout", "reward_on_error"),
-        *("ref_model_url", "ref_model_request_timeout", "zero_stage", "offload_optimizer", "offload_param"),
+        *(
+            "ref_model_url",
+            "ref_model_engine",
+            "ref_model_request_timeout",
+            "zero_stage",
+            "offload_optimizer",
+            "offload_param",
+        ),
         *("rendezvous_timeout", "save_final_model", "config"),
     }
     assert {*flags(), *SPECIAL} - theirs == ours
@@ -248,6 +255,7 @@ def test_manifest_of_a_job_and_flags_over_it(tmp_path: Path) -> None:
         (["--learning_rate", "fast"], "--learning_rate: Input should be a valid number"),
         (["--loss_type", "ppo"], "--loss_type: Input should be 'grpo', 'bnpo', 'dr_grpo' or 'dapo'"),
         (["--reward_weights", "much"], "--reward_weights: Input should be a valid number"),
+        (["--ref_model_engine", "tgi"], "--ref_model_engine: Input should be 'transformers', 'vllm' or 'sglang'"),
         (["--reward_on_error", "skip"], "--reward_on_error: Input should be 'fail' or 'zero'"),
         (["--num_iterations", "1.5"], "--num_iterations: Input should be a valid integer"),
         (["--num_iterations", "0"], "--num_iterations: Input should be greater than or equal to 1"),
