@@ -63,7 +63,7 @@ class RankGroup:
             torch.cuda.set_device(device)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-            init_method=f"tcp://{rank.address}:{rank.port}",
+            init_method="env://",  # torchrun's agent may hold the store: only this way asks for it
             rank=rank.rank,
             world_size=rank.size,
             timeout=timeout,
