@@ -41,8 +41,6 @@ def sglang_arguments(job: GRPOJob, places: Places) -> tuple[str, ...]:
         "--dtype", reference.dtype or job.spec.model.dtype,
         "--tp-size", str(reference.tensor_parallel_size),
         "--chunked-prefill-size", str(reference.max_batch_tokens),
-        # Longest prefix first: a group's first completion is computed before the others, which then find its prompt.
-        "--schedule-policy", "lpm",
         # At info it writes all its arguments into the log, the API key among them.
         "--log-level", "warning",
     ]  # fmt: skip

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
@@ -16,7 +15,6 @@ from grpo_scoring.logprobs import completion_logprobs
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.reference import ReferenceClient
 from grpo_trainer.reference.check import check_server, is_same_model
-from grpo_trainer.reference.dialects.sglang import SglangDialect
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.integration.engines.servers import TOKEN, EngineServer, job
@@ -77,19 +75,6 @@ def test_batches_at_the_same_time(server: EngineServer, expected: list[Any]) -> 
         pending = [asking.submit(*batch()) for asking in (one, other, one, other)]
         for each in pending:
             assert_equal(each.result(), expected)
-
-
-def test_sglang_computes_a_long_prompt_once_for_its_completions(server: EngineServer) -> None:
-    if server.engine == "vllm":
-        pytest.skip("vLLM never reads its prefix cache for requests with prompt_logprobs")
-    random = np.random.default_rng(1)
-    prompt = random.integers(0, VOCABULARY, 150).tolist()
-    group = Group.of(prompt, [random.integers(0, VOCABULARY, 10).tolist() for _ in range(6)])
-    call = SglangDialect().encode([group], temperature=1.0, version=None, seconds=60)
-    headers = {**call.headers, "Authorization": f"Bearer {TOKEN}"}
-    answer = httpx.post(f"{server.url}{call.path}", content=call.content, headers=headers, timeout=300, trust_env=False)
-    cached = sorted(row["meta_info"]["cached_tokens"] for row in answer.json())
-    assert cached == [0] + [len(prompt) - 1] * 5
 
 
 def test_nothing_to_score(server: EngineServer) -> None:
