@@ -4,7 +4,8 @@ Contract as of SGLang 0.5.23 (python/sglang/srt/managers/io_struct.py, GenerateR
 scheduler_components/logprob_result_processor.py): `input_ids` may be a list of rows; with `logprob_start_len` s,
 `meta_info.input_token_logprobs` holds `[log-probability, id, text]` of the positions from s on, the first without a
 value; the temperature does not touch them; `max_new_tokens: 0` computes nothing else. The last id of the vocabulary
-comes back as 0. The prefix cache is read up to s, but rows of one batch do not find each other's prompt in it. Answers carry `meta_info.weight_version`.
+comes back as 0. The prefix cache is read up to s, but rows of one batch do not find each other's prompt in it.
+Answers carry `meta_info.weight_version`.
 """
 
 from __future__ import annotations
