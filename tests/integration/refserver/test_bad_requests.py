@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -21,6 +22,7 @@ from tests.sweep.versions import make_requests
 REQUESTS = 10_000
 KEPT_PER_REQUEST = 1000
 """Bytes; a leak of so much must be seen."""
+CONNECTIONS = 8
 SECONDS = 60.0
 
 
@@ -57,6 +59,14 @@ def bodies(seed: int):
 
 
 def send(server: ReferenceServer, count: int, seed: int) -> Counter[int]:
+    """Sends bad requests over a few connections; returns the statuses."""
+    seeds = range(CONNECTIONS * seed, CONNECTIONS * (seed + 1))
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        parts = pool.map(send_in_turn, [server] * CONNECTIONS, [count // CONNECTIONS] * CONNECTIONS, seeds)
+        return sum(parts, Counter())
+
+
+def send_in_turn(server: ReferenceServer, count: int, seed: int) -> Counter[int]:
     """Sends bad requests over one connection; returns the statuses."""
     statuses: Counter[int] = Counter()
     connection = http.client.HTTPConnection("127.0.0.1", httpx.URL(server.url).port, timeout=SECONDS)
