@@ -51,6 +51,10 @@ integration:
 sweep: setup ## the long runs: 64 clients on a reference server, a SIGKILL and three reloads (about 12 minutes)
 	$(BIN)/python -m tests.sweep.reference_load --minutes 10 --out tests/bench/results/reference-load.json
 
+.PHONY: bench-reference
+bench-reference: setup ## the reference server against other ways to score (a quarter of an hour, on a quiet machine)
+	$(BIN)/python -m tests.bench.reference; status=$$?; $(BIN)/python tools/generate.py; exit $$status
+
 ##@ Test cluster
 
 .PHONY: cluster

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import yaml
+from bench_page import bench_page
 from grpo_api.crd import custom_resource_definition
 from grpo_api.reference_page import reference_page
 from grpo_operator import reasons
@@ -67,7 +68,9 @@ Every rank's output is in the volume, also of pods that are gone: `<volume>/<job
 
 def files() -> dict[str, str]:
     """Return every generated file and its text."""
-    return {
+    figures = ROOT / "tests/bench/results/reference.json"
+    measured = {"docs/reference-benchmark.md": bench_page(figures)} if figures.exists() else {}
+    return measured | {
         "charts/grpo/templates/crd.yaml": crd_template(),
         "docs/grpojob.md": reference_page(),
         "docs/status.md": STATUS_INTRODUCTION + reasons.markdown().rstrip() + "\n",
