@@ -22,8 +22,9 @@ from grpo_scoring.sharing import SharingCost
 
 log = logging.getLogger(__name__)
 
-_HEAD_BYTES = {"cpu": 2**25, "cuda": 2**28}
-"""fp32 logits kept at a time: 32 MB hold 170 positions of a vocabulary of 49k, and 55 of 152k."""
+_HEAD_BYTES = {"cpu": 2**24, "cuda": 2**28}
+"""fp32 logits kept at a time: 16 MB hold 85 positions of a vocabulary of 49k, and 27 of 152k. Two such blocks live at once
+(logits, and their exponentials): less than the layers below take at their peak, even for a single group."""
 _KNOWN_LAYERS = frozenset(("full_attention", "sliding_attention"))
 
 
@@ -46,7 +47,7 @@ class Scorer:
         Args:
             model: a transformers causal LM in eval mode, on its device, with all its weights.
             max_batch_tokens: most tokens of a forward; a single row that is larger goes alone.
-            chunk_size: positions projected to the vocabulary at a time; None takes what fits 32 MB of logits on a
+            chunk_size: positions projected to the vocabulary at a time; None takes what fits 16 MB of logits on a
                 CPU, 256 MB on a GPU.
             share_prompts: False scores plain rows.
         """
