@@ -119,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
         "--head-chunk-tokens",
         type=_count,
         help="positions projected to the vocabulary at a time; logits take 4 bytes x this x vocabulary "
-        "(default: what fits 256 MB on a GPU, 32 MB on a CPU)",
+        "(default: what fits 256 MB on a GPU, 16 MB on a CPU)",
     )
     batching.add_argument(
         "--max-queued-tokens",

@@ -23,8 +23,8 @@ from grpo_scoring.sharing import SharingCost
 log = logging.getLogger(__name__)
 
 _HEAD_BYTES = {"cpu": 2**24, "cuda": 2**28}
-"""fp32 logits kept at a time: 16 MB hold 85 positions of a vocabulary of 49k, and 27 of 152k. Two such blocks live at once
-(logits, and their exponentials): less than the layers below take at their peak, even for a single group."""
+"""fp32 logits kept at a time: 16 MB hold 85 positions of a vocabulary of 49k, and 27 of 152k. Two such blocks live
+at once (logits, and their exponentials): less than the layers below take at their peak, even for a single group."""
 _KNOWN_LAYERS = frozenset(("full_attention", "sliding_attention"))
 
 
