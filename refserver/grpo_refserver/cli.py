@@ -54,11 +54,14 @@ def parser() -> argparse.ArgumentParser:
         help="type of the weights; auto is the checkpoint's own. Use the policy's (default: auto)",
     )
     model.add_argument("--device", default="auto", help="auto is the first GPU, else cpu (default: auto)")
-    model.add_argument("--attn-implementation", help="sdpa, eager, flash_attention_2 (default: transformers' choice)")
+    model.add_argument(
+        "--attn-implementation", metavar="NAME", help="sdpa, eager, flash_attention_2 (default: transformers' choice)"
+    )
     model.add_argument("--trust-remote-code", action="store_true", help="run Python code from the model's repository")
     model.add_argument(
         "--tensor-parallel-size",
         type=_count,
+        metavar="N",
         default=1,
         help="GPUs (or processes on a CPU) that one copy of the model is spread over; a process is started for each, "
         "unless torchrun did (default: %(default)s)",
@@ -71,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--versions-root",
         type=Path,
+        metavar="FOLDER",
         help="folder below which requests may name other versions of the weights, to be loaded in the place of the "
         "current ones: config.json and safetensors, as save_pretrained writes them (default: none may)",
     )
@@ -82,12 +86,14 @@ def parser() -> argparse.ArgumentParser:
     serving.add_argument(
         "--port",
         type=_port,
+        metavar="PORT",
         default=DEFAULT_REFERENCE_PORT,
         help="0 takes a free one, which the log names (default: %(default)s)",
     )
     serving.add_argument(
         "--token-file",
         type=Path,
+        metavar="FILE",
         default=os.environ.get(GRPO_TOKEN_FILE) or None,
         help=f"file with the bearer token that /v1 routes ask for; read again when it changes (default: "
         f"${GRPO_TOKEN_FILE}, else open to all)",
@@ -95,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     serving.add_argument(
         "--grace-period-seconds",
         type=_seconds,
+        metavar="SECONDS",
         default=25.0,
         help="after SIGTERM, time to answer what was accepted; below the pod's own 30 (default: %(default)g)",
     )
@@ -106,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
     batching.add_argument(
         "--max-batch-tokens",
         type=_count,
+        metavar="N",
         default=16384,
         help="tokens of one forward, a shared prompt counted once; requests of all ranks are merged up to it. Decides "
         "the memory that activations take (default: %(default)s)",
@@ -118,29 +126,39 @@ def parser() -> argparse.ArgumentParser:
     batching.add_argument(
         "--head-chunk-tokens",
         type=_count,
+        metavar="N",
         help="positions projected to the vocabulary at a time; logits take 4 bytes x this x vocabulary "
         "(default: what fits 256 MB on a GPU, 16 MB on a CPU)",
     )
     batching.add_argument(
         "--max-queued-tokens",
         type=_count,
+        metavar="N",
         default=1048576,
         help="tokens that may wait; beyond it requests get 429 with Retry-After (default: %(default)s)",
     )
     batching.add_argument(
-        "--max-request-tokens", type=_count, help="tokens of one request; more gets 413 (default: --max-queued-tokens)"
+        "--max-request-tokens",
+        type=_count,
+        metavar="N",
+        help="tokens of one request; more gets 413 (default: --max-queued-tokens)",
     )
     batching.add_argument(
-        "--max-request-bytes", type=_count, help="bytes of one body; more gets 413 (default: 16 per token allowed)"
+        "--max-request-bytes",
+        type=_count,
+        metavar="N",
+        help="bytes of one body; more gets 413 (default: 16 per token allowed)",
     )
     batching.add_argument(
         "--max-sequence-length",
         type=_count,
+        metavar="N",
         help="tokens of a prompt with one completion; more gets 422 (default: the model's max_position_embeddings)",
     )
     batching.add_argument(
         "--request-timeout-seconds",
         type=_seconds,
+        metavar="SECONDS",
         default=300.0,
         help="longest deadline of a request, waiting included; then 504 (default: %(default)g)",
     )
