@@ -17,7 +17,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("engines") / "model")
 
 
-@pytest.fixture(scope="session", params=["vllm", "sglang"])
+@pytest.fixture(scope="module", params=["vllm", "sglang"])
 def server(
     request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EngineServer]:
