@@ -56,7 +56,7 @@ SUITES = {
         pytest_suite("unit", 8, "-n2", "--dist=loadfile"),
         Suite("programs", ["tools/cluster/build.sh"], 30, pytest=False),
         Suite("engines", ["tools/python/engines.sh", "vllm", "sglang"], 15, pytest=False),
-        pytest_suite("integration", 25, "-n2", "--dist=loadfile"),
+        pytest_suite("integration", 35, "-n2", "--dist=loadfile"),
         Suite("images", ["tools/images/build.sh"], 20, pytest=False),
         pytest_suite("e2e", 30),
         pytest_suite("quickstart", 15),
