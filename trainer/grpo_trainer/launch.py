@@ -22,13 +22,15 @@ from grpo_api import env
 from grpo_api.exit_codes import ExitCode
 from grpo_api.layout import LOGS
 from grpo_api.progress import Termination
+from grpo_api.rank_processes import RankEnd
 from grpo_api.termination import read_termination, write_termination
+from grpo_api.usable_cpus import usable_cpus
 
 from grpo_trainer import flags
 from grpo_trainer.config import check_world_size, read_job
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.ranks import Ranks
-from grpo_trainer.supervisor import RankEnd, Supervisor, cause
+from grpo_trainer.supervisor import Supervisor, cause
 
 logger = logging.getLogger(__name__)
 
@@ -120,15 +122,9 @@ def explain(end: RankEnd, told: Termination | None, *, terminated: bool) -> Term
         )
     if told is not None and told.exit_code == end.exit_code:
         return told
-    if end.code >= 0:
-        how = f"ended with exit code {end.code}"
-    else:
-        how = f"was ended by {signal.Signals(-end.code).name}"
-        if end.code == -signal.SIGKILL:
-            how += " (out of memory?)"
     return Termination(
         reason="Succeeded" if end.code == ExitCode.SUCCEEDED else "Crashed",
-        message=f"rank {end.rank} {how}",
+        message=f"rank {end.rank} {end.describe()}",
         rank=end.rank,
         exit_code=end.exit_code,
     )
@@ -142,16 +138,6 @@ def _environment(ranks: Ranks, termination_log: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, usable_cpus() // ranks.local_world_size)),
     }
-
-
-def usable_cpus() -> int:
-    """CPUs that this container may use: torch would take all of the machine's, and be throttled."""
-    cpus = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()  # "max 100000" where there is no limit
-        return max(1, min(cpus, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return cpus
 
 
 def _open_log(environ: Mapping[str, str], first: Ranks) -> contextlib.AbstractContextManager[BinaryIO | None]:

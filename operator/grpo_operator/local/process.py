@@ -1,6 +1,5 @@
 """One child process: it writes to a log file, is ended with a grace period, and never outlives us."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -9,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+from grpo_api.die_with_parent import die_with_parent
 
 
 class Process:
@@ -35,7 +34,7 @@ class Process:
                 stdout=output if stdout else subprocess.DEVNULL,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_end_with(os.getpid()),  # no other thread runs here
+                preexec_fn=die_with_parent(signal.SIGTERM),  # no other thread runs here
             )
 
     @property
@@ -82,15 +81,3 @@ class Process:
                 os.killpg(self.pid, number)
             elif self.running:
                 os.kill(self.pid, number)
-
-
-def _end_with(parent: int):  # type: ignore[no-untyped-def]  # a closure for preexec_fn
-    """Return what the child runs before its program: it is asked to end when we die, however we die."""
-    prctl = ctypes.CDLL(None).prctl
-
-    def arrange() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return arrange

@@ -6,25 +6,20 @@ What torchrun does, but with the exit code and the reason of the process that en
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import logging
 import os
-import queue
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_api.env import GRPO_TERMINATION_LOG
 from grpo_api.exit_codes import ExitCode, is_permanent
 from grpo_api.progress import Termination
+from grpo_api.rank_processes import RankEnd, RankProcesses
 from grpo_api.termination import read_termination, write_termination
+from grpo_api.usable_cpus import usable_cpus
 
 from grpo_refserver.settings import Settings
 from grpo_refserver.tensor_parallel.ranks import Rank
@@ -32,24 +27,9 @@ from grpo_refserver.tensor_parallel.ranks import Rank
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 5.0
-"""After the first end: how long the other ranks have to end by themselves."""
+"""After the first end: how long the other ranks have to end by themselves. The model is of no use without a part."""
 _DRAIN_MARGIN_SECONDS = 10.0
 """What a drain may take beyond the grace period: the forward that runs, and the server's own end."""
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-@dataclass(frozen=True)
-class RankEnd:
-    """How a rank ended: ``code`` as subprocess gives it (-n for signal n); ``by_us`` where the launcher killed it."""
-
-    rank: int
-    code: int
-    by_us: bool = False
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell gives it: signals as 128 + n."""
-        return self.code if self.code >= 0 else 128 - self.code
 
 
 def cause(ends: Sequence[RankEnd]) -> RankEnd:
@@ -83,79 +63,9 @@ def explain(end: RankEnd, told: Termination | None) -> Termination:
     """The reason that the pod ends with: what the rank told, or what its end says where it told nothing."""
     if told is not None and told.exit_code == end.exit_code:
         return told.model_copy(update={"rank": end.rank, "message": f"rank {end.rank}: {told.message}"})
-    how = f"ended with exit code {end.code}" if end.code >= 0 else f"was ended by {signal.Signals(-end.code).name}"
-    if end.code == -signal.SIGKILL and not end.by_us:
-        how += " (out of memory?)"
-    return Termination(reason="Crashed", message=f"rank {end.rank} {how}", rank=end.rank, exit_code=end.exit_code or 1)
-
-
-class Launcher:
-    """The rank processes of one model."""
-
-    def __init__(self, *, grace_seconds: float, settle_seconds: float = SETTLE_SECONDS) -> None:
-        """``grace_seconds``: from SIGTERM on; after them all are killed."""
-        self._grace_seconds = grace_seconds
-        self._settle_seconds = settle_seconds
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
-        self._killed: set[int] = set()
-        self._signalled_at: float | None = None
-
-    def start(self, command: Sequence[str], environments: Mapping[int, Mapping[str, str]]) -> None:
-        """Starts one process per rank, in a session of its own: Ctrl-C reaches this process alone."""
-        for rank, environment in environments.items():
-            self._processes[rank] = subprocess.Popen(
-                command,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
-            )
-        # Threads only now: what runs between fork and exec must not meet a lock that another thread holds.
-        for rank, process in self._processes.items():
-            threading.Thread(target=self._await, args=(rank, process), daemon=True).start()
-
-    def signal(self, number: int) -> None:
-        """Passes a signal on to rank 0: the first drains it, the second ends it."""
-        if self._signalled_at is None:
-            self._signalled_at = time.monotonic()
-        with contextlib.suppress(ProcessLookupError):
-            self._processes[0].send_signal(number)
-
-    def wait(self) -> list[RankEnd]:
-        """Waits until all ranks have ended; the ends come in the order they were seen.
-
-        After the first end, whatever it was, the others have ``settle_seconds``: the model is of no use without one
-        of its parts.
-        """
-        ends: list[RankEnd] = []
-        first_at: float | None = None
-        while len(ends) < len(self._processes):
-            now = time.monotonic()
-            limits = [
-                start + seconds
-                for start, seconds in ((first_at, self._settle_seconds), (self._signalled_at, self._grace_seconds))
-                if start is not None
-            ]
-            if limits and now >= min(limits):
-                self._kill({end.rank for end in ends})
-            try:
-                # Short, because a signal may set a limit while we wait.
-                rank, code = self._ended.get(timeout=min(1.0, max(0.05, min(limits, default=now + 1) - now)))
-            except queue.Empty:
-                continue
-            ends.append(RankEnd(rank, code, by_us=rank in self._killed))
-            first_at = first_at or time.monotonic()
-        return ends
-
-    def _kill(self, ended: set[int]) -> None:
-        for rank in self._processes.keys() - ended - self._killed:
-            self._killed.add(rank)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._processes[rank].pid, signal.SIGKILL)
-
-    def _await(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        self._ended.put((rank, process.wait()))
+    return Termination(
+        reason="Crashed", message=f"rank {end.rank} {end.describe()}", rank=end.rank, exit_code=end.exit_code or 1
+    )
 
 
 def launch(arguments: Sequence[str], settings: Settings) -> int:
@@ -165,14 +75,15 @@ def launch(arguments: Sequence[str], settings: Settings) -> int:
     path = os.environ.get(GRPO_TERMINATION_LOG)
     with tempfile.TemporaryDirectory(prefix="grpo-refserver-") as scratch:
         reasons = {rank.rank: Path(scratch) / f"rank-{rank.rank}.json" for rank in ranks}
-        launcher = Launcher(grace_seconds=settings.grace_period_seconds + _DRAIN_MARGIN_SECONDS)
-        launcher.start(
+        processes = RankProcesses(settle_seconds=SETTLE_SECONDS, ends_all=lambda end: True)
+        processes.start(
             [sys.executable, "-m", "grpo_refserver.cli", *arguments],
             {rank.rank: environment(os.environ, rank, reasons[rank.rank], settings.device) for rank in ranks},
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda received, _: launcher.signal(received))
-        end = cause(launcher.wait())
+            # Rank 0's alone: the first drains it, the second ends it.
+            signal.signal(number, lambda received, _: processes.signal(received, [0]))
+        end = cause(processes.wait(settings.grace_period_seconds + _DRAIN_MARGIN_SECONDS))
         told = read_termination(reasons[end.rank])
     if end.exit_code == ExitCode.SUCCEEDED and end.rank == 0:
         return ExitCode.SUCCEEDED
@@ -196,25 +107,3 @@ def environment(own: Mapping[str, str], rank: Rank, termination_log: Path, devic
     if device == "cpu":
         result["CUDA_VISIBLE_DEVICES"] = ""  # transformers spreads a model over the GPUs it sees
     return result
-
-
-def usable_cpus() -> int:
-    """CPUs that this container may use: torch would take all of the machine's, and be throttled."""
-    cpus = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()  # "max 100000" where there is no limit
-        return max(1, min(cpus, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return cpus
-
-
-def _die_with(parent: int):  # type: ignore[no-untyped-def]
-    """What a child runs before exec: it dies when the launcher does, however that dies."""
-    prctl = ctypes.CDLL(None).prctl
-
-    def arrange() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return arrange

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from grpo_api import env
 from grpo_api.progress import Termination
+from grpo_api.rank_processes import RankEnd
 from grpo_api.termination import read_termination
 from grpo_trainer import launch
 from grpo_trainer.errors import ConfigurationError
 from grpo_trainer.launch import explain, plan_ranks
-from grpo_trainer.supervisor import RankEnd
 
 from tests.unit.trainer.specs import minimal
 
