@@ -10,7 +10,6 @@ Answers carry `meta_info.weight_version`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,12 +28,11 @@ from grpo_trainer.reference.dialects.dialect import (
     json_value,
     rows,
 )
+from grpo_trainer.reference.dialects.json_server import accepts_token, post, tokenize, whole_rows
 from grpo_trainer.reference.info import ReferenceInfo
 from grpo_trainer.reference.transport import Call
 from grpo_trainer.reference.version import ReferenceVersion
 
-_REFUSED = frozenset({400, 404, 405, 501})
-_JSON = {"Content-Type": "application/json"}
 _NO_VERSION = "default"
 
 
@@ -68,30 +66,18 @@ class SglangDialect:
 
         An input id is not checked by SGLang: on a GPU one beyond the vocabulary ends the server.
         """
-        call = self._generate([[0, 0]], [0], token_ids_logprob=[[token]])
-        response = ask(call, passes=_REFUSED)
-        if response.status_code == 200:
-            return True
-        if response.status_code == 400 and "vocab" in response.text:
-            return False
-        raise DialectError(f"/generate answers {response.status_code}: {self.describe(response)}")
+        return accepts_token(ask, self._generate([[0, 0]], [0], token_ids_logprob=[[token]]))
 
     def tokenize(self, ask: Ask, text: str) -> list[int] | None:
         """`POST /tokenize`, which older servers do not have."""
-        body = {"model": "default", "prompt": text, "add_special_tokens": False}
-        response = ask(Call("POST", "/tokenize", _dump(body), _JSON), passes=_REFUSED)
-        tokens = json_object(response).get("tokens") if response.status_code == 200 else None
-        return tokens if isinstance(tokens, list) else None
+        return tokenize(ask, text, "default")
 
     def encode(
         self, groups: Sequence[Group], *, temperature: float, version: ReferenceVersion | None, seconds: float
     ) -> Call:
         """`POST /generate`, one row per completion, log-probabilities from the prompt's last token on."""
         wanted = rows(groups)
-        return self._generate(
-            [[*group.prompt.tolist(), *completion.tolist()] for group, completion in wanted],
-            [group.prompt.size - 1 for group, _ in wanted],
-        )
+        return self._generate(whole_rows(wanted), [group.prompt.size - 1 for group, _ in wanted])
 
     def decode(self, response: httpx.Response, groups: Sequence[Group]) -> Scores:
         """The values of each row; every id is checked."""
@@ -125,7 +111,7 @@ class SglangDialect:
             "logprob_start_len": starts,
             **further,
         }
-        return Call("POST", "/generate", _dump(body), _JSON)
+        return post("/generate", body)
 
 
 def _read(entries: list[list[Any]], ids: list[int]) -> list[float]:
@@ -138,7 +124,3 @@ def _read(entries: list[list[Any]], ids: list[int]) -> list[float]:
             raise DialectError(f"id {token} came back for {sent}: it was not scored as it was sent")
         values.append(float(value))
     return values
-
-
-def _dump(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode()

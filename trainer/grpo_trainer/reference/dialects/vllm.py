@@ -9,7 +9,6 @@ prefix cache: the prompt is computed again for each completion. Answers name the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,12 +26,10 @@ from grpo_trainer.reference.dialects.dialect import (
     json_object,
     rows,
 )
+from grpo_trainer.reference.dialects.json_server import accepts_token, post, tokenize, whole_rows
 from grpo_trainer.reference.info import ReferenceInfo
 from grpo_trainer.reference.transport import Call
 from grpo_trainer.reference.version import ReferenceVersion
-
-_REFUSED = frozenset({400, 404, 405, 501})
-_JSON = {"Content-Type": "application/json"}
 
 
 class VllmDialect:
@@ -60,25 +57,17 @@ class VllmDialect:
 
     def has_token(self, ask: Ask, token: int) -> bool:
         """Score the id; one that is out of the vocabulary is refused with 400."""
-        response = ask(self._score([[token, token]]), passes=_REFUSED)
-        if response.status_code == 200:
-            return True
-        if response.status_code == 400 and "vocab" in response.text:
-            return False
-        raise DialectError(f"/v1/completions answers {response.status_code}: {self.describe(response)}")
+        return accepts_token(ask, self._score([[token, token]]))
 
     def tokenize(self, ask: Ask, text: str) -> list[int] | None:
         """`POST /tokenize`, which a server without a tokenizer does not have."""
-        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        response = ask(Call("POST", "/tokenize", _dump(body), _JSON), passes=_REFUSED)
-        tokens = json_object(response).get("tokens") if response.status_code == 200 else None
-        return tokens if isinstance(tokens, list) else None
+        return tokenize(ask, text, self._model)
 
     def encode(
         self, groups: Sequence[Group], *, temperature: float, version: ReferenceVersion | None, seconds: float
     ) -> Call:
         """`POST /v1/completions`, one prompt per completion."""
-        return self._score([[*group.prompt.tolist(), *completion.tolist()] for group, completion in rows(groups)])
+        return self._score(whole_rows(rows(groups)))
 
     def decode(self, response: httpx.Response, groups: Sequence[Group]) -> Scores:
         """The completions' part of each row's `prompt_logprobs`; every id is checked."""
@@ -111,7 +100,7 @@ class VllmDialect:
             "prompt_logprobs": 0,
             "add_special_tokens": False,
         }
-        return Call("POST", "/v1/completions", _dump(body), _JSON)
+        return post("/v1/completions", body)
 
 
 def _read(positions: list[dict[str, Any] | None], first: int, ids: list[int]) -> list[float]:
@@ -125,7 +114,3 @@ def _one(position: dict[str, Any] | None, token: int) -> float:
     if entry is None:
         raise DialectError(f"a position that holds id {token} came back without it: it was not scored as it was sent")
     return float(entry["logprob"])
-
-
-def _dump(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode()
