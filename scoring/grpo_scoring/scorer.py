@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 
 from grpo_scoring.backbone import backbone
@@ -15,7 +17,7 @@ from grpo_scoring.groups import Group, completion_offsets
 from grpo_scoring.layout import Layout
 from grpo_scoring.logprobs import CompletionLogprobs, completion_logprobs
 from grpo_scoring.packed import packed_logprobs
-from grpo_scoring.pieces import forwards
+from grpo_scoring.pieces import Piece, forwards
 from grpo_scoring.prefix_attention import UnsupportedAttentionError, install, set_implementation
 from grpo_scoring.self_check import disagreement
 from grpo_scoring.sharing import SharingCost
@@ -100,17 +102,22 @@ class Scorer:
         for pieces in forwards(groups, self.max_batch_tokens, self._cost.shares):
             layout = Layout.of(pieces, device=self.device, merged=self._merged)
             scored = packed_logprobs(self.model, layout, temperature=temperature, chunk_size=self.chunk_size)
-            flat, place = scored.logprobs.cpu().numpy(), 0
-            for piece in pieces:
-                for completion, start in zip(piece.completions, piece.starts, strict=True):
-                    values[start : start + completion.size] = flat[place : place + completion.size]
-                    place += completion.size
+            _place(values, pieces, scored.logprobs)
         return CompletionLogprobs(values, bounds)
 
 
 def _chunk_size(model: Any, device_type: str) -> int:
     vocabulary = model.get_output_embeddings().weight.shape[0]
     return int(max(16, _HEAD_BYTES.get(device_type, _HEAD_BYTES["cuda"]) // (4 * vocabulary)))
+
+
+def _place(values: NDArray[np.float32], pieces: Sequence[Piece], logprobs: Tensor) -> None:
+    """Copies a forward's log-probabilities, in its layout's order, to where each completion's belong."""
+    flat, done = logprobs.cpu().numpy(), 0
+    for piece in pieces:
+        for completion, start in zip(piece.completions, piece.starts, strict=True):
+            values[start : start + completion.size] = flat[done : done + completion.size]
+            done += completion.size
 
 
 def _prepare(model: Any, chunk_size: int) -> bool:
@@ -154,13 +161,8 @@ def _compare(model: Any, chunk_size: int, *, merged: bool) -> None:
     expected = completion_logprobs(model, groups, chunk_size=chunk_size).values
     (pieces,) = forwards(groups, 2**20, lambda prompt, completions: True)
     layout = Layout.of(pieces, device=next(model.parameters()).device, merged=merged)
-    flat = packed_logprobs(model, layout, chunk_size=chunk_size).logprobs.cpu().numpy()
     scored = np.empty_like(expected)
-    place = 0
-    for piece in pieces:
-        for completion, start in zip(piece.completions, piece.starts, strict=True):
-            scored[start : start + completion.size] = flat[place : place + completion.size]
-            place += completion.size
+    _place(scored, pieces, packed_logprobs(model, layout, chunk_size=chunk_size).logprobs)
     layers = model.config.get_text_config().num_hidden_layers
     if len(layout.layers) != layers:
         raise UnsupportedAttentionError(f"{len(layout.layers)} of its {layers} layers hand the layout to attention")

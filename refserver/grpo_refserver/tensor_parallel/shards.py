@@ -39,7 +39,7 @@ class Weight:
     placements: Sequence[Any] | None
 
     def cut(self, whole: Tensor, mesh: DeviceMesh) -> Tensor:
-        """This rank's part of a tensor in host memory, as a copy. ``mesh``: of the ranks, on the CPU."""
+        """This rank's part, as a copy: a mapped file may change or go. ``mesh``: of the ranks, on the CPU."""
         if self.placements is not None:
             # No rank sends anything: src_data_rank None says that each has the whole.
             placed: Any = distribute_tensor(whole, mesh, self.placements, src_data_rank=None)
@@ -108,7 +108,7 @@ def _part(folder: Path, weight: Weight, files: dict[str, Any], mesh: DeviceMesh)
             f"{folder} is another architecture: {name} has shape {list(whole.shape)}, and {list(weight.shape)} in the "
             "model that serves"
         )
-    part = weight.cut(whole, mesh).clone()  # not a view of the mapped file, which may change or go
+    part = weight.cut(whole, mesh)
     if part.is_floating_point() and not bool(torch.isfinite(part).all()):
         raise VersionError(f"{folder} holds NaN or infinity in {name}: the training run has diverged")
     return part
