@@ -9,22 +9,12 @@ import torch
 import transformers
 from grpo_scoring.groups import Group
 
-VOCABULARY, POSITIONS = 320, 256
+from tests.assets.tiny import SIZES, VOCABULARY, full_logit_logprobs, random_model
 
 
 def save_versions(folder: Path, count: int) -> dict[str, Path]:
     """Writes ``base`` and ``step-1`` … ``step-<count>`` below ``folder``; returns their folders."""
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=POSITIONS,
-    )
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = random_model(transformers.LlamaConfig(**SIZES), scale=1.0)
     names = ["base", *(f"step-{number}" for number in range(1, count + 1))]
     folders = {name: folder / ("base" if name == "base" else f"versions/{name}") for name in names}
     for path in folders.values():
@@ -49,18 +39,8 @@ def make_requests(count: int, seed: int = 0) -> list[list[Group]]:
     ]
 
 
-@torch.no_grad()
 def expected_logprobs(path: Path, requests: list[list[Group]]) -> list[np.ndarray]:
-    """Full logits of every row, log-softmax in fp32: one flat array per request."""
+    """What plain transformers gives: one flat fp32 array per request."""
     torch.set_num_threads(1)  # rows this small only wait for each other's threads
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-    return [
-        np.concatenate([_row(model, group, ids) for group in groups for ids in group.completions])
-        for groups in requests
-    ]
-
-
-def _row(model: torch.nn.Module, group: Group, completion: np.ndarray) -> np.ndarray:
-    row = torch.from_numpy(np.concatenate([group.prompt, completion]).astype(np.int64))
-    logprobs = model(row[None]).logits[0].float().log_softmax(-1)
-    return logprobs[:-1].gather(1, row[1:, None])[len(group.prompt) - 1 :, 0].numpy()
+    return [np.concatenate(full_logit_logprobs(model, groups)).astype(np.float32) for groups in requests]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +16,7 @@ from grpo_trainer.reference.client import ReferenceClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.bench.reference.rows import Values
+from tests.server_process import free_port, server_process
 
 START_SECONDS = 300
 REQUEST_SECONDS = 1200.0
@@ -48,42 +46,12 @@ class Server:
 @contextlib.contextmanager
 def reference_server(model: Path, log: Path, *, threads: int, flags: Sequence[str]) -> Iterator[Server]:
     """Run `grpo-refserver` until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "grpo_refserver.cli", "--model", str(model), "--port", str(port), *flags]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environment)
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
-    try:
-        await_answer(process, f"{url}/readyz", log, START_SECONDS)
+    command = [sys.executable, "-m", "grpo_refserver.cli", "--model", str(model), "--port", str(port), *flags]
+    environment = {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    with server_process(command, log, ready=f"{url}/readyz", seconds=START_SECONDS, environment=environment):
         yield Server(url)
-    finally:
-        end(process)
-
-
-def await_answer(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float) -> None:
-    """Wait until a server answers with 200. Raises RuntimeError with its log where it ends, or does not in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(url, timeout=5, trust_env=False).status_code == 200:
-                return
-        if process.poll() is not None:
-            raise RuntimeError(f"the server of {url} has ended:\n{log.read_text()[-3000:]}")
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{url} does not answer after {seconds:g} s:\n{log.read_text()[-3000:]}")
-        time.sleep(0.2)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, and SIGKILL after half a minute."""
-    process.terminate()
-    try:
-        process.wait(timeout=30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @dataclass

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ import numpy as np
 from grpo_scoring.groups import Group
 
 from tests.bench.reference.rows import Values
-from tests.bench.reference.server import as_rows, await_answer, end
+from tests.bench.reference.server import as_rows
+from tests.server_process import free_port, server_process
 
 ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 420
@@ -59,30 +59,16 @@ class Vllm:
 @contextlib.contextmanager
 def vllm_server(python: Path, model: Path, log: Path, *, threads: int, device: str) -> Iterator[Vllm]:
     """Run vLLM's OpenAI server until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)]
-    command += [
-        "--host",
-        "127.0.0.1",
-        "--served-model-name",
-        "model",
-        "--max-model-len",
-        "2048",
-        "--max-num-seqs",
-        "32",
-    ]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    command += ["--host", "127.0.0.1", "--served-model-name", "model"]
+    command += ["--max-model-len", "2048", "--max-num-seqs", "32"]
+    environment = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     if device == "cpu":
         command += ["--dtype", "float32", "--enforce-eager"]
         environment |= {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": str(threads)}
     else:
         command += ["--dtype", "bfloat16", "--gpu-memory-utilization", "0.3"]
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environment)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        await_answer(process, f"{url}/health", log, START_SECONDS)
+    with server_process(command, log, ready=f"{url}/health", seconds=START_SECONDS, environment=environment):
         yield Vllm(url)
-    finally:
-        end(process)

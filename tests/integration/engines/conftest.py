@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.engines.servers import EngineServer, engine_server, python_of
-from tests.integration.trainer.jobs import free_port
+from tests.server_process import free_port
 from tests.unit.trainer.tiny_model import save_tiny_model
 
 

@@ -6,19 +6,19 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 from grpo_api.v1alpha1 import GRPOJob
 from grpo_operator.environment import reference_arguments
 from grpo_operator.kubernetes import places
 from grpo_operator.kubernetes.render.engines import engine_of
 from grpo_operator.kubernetes.settings import Settings
 from grpo_operator.state import Places
+
+from tests.server_process import await_answer
 
 ROOT = Path(__file__).parents[3]
 START_SECONDS = 480
@@ -103,16 +103,7 @@ class EngineServer:
     def wait(self) -> None:
         """Wait until it is ready."""
         assert self.process is not None
-        deadline = time.monotonic() + START_SECONDS
-        while not self.ready():
-            assert self.process.poll() is None, f"{self.engine} ended:\n{self.log.read_text()[-4000:]}"
-            assert time.monotonic() < deadline, f"not ready after {START_SECONDS} s:\n{self.log.read_text()[-4000:]}"
-            time.sleep(0.25)
-
-    def ready(self) -> bool:
-        with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{self.url}/health", timeout=5, trust_env=False).status_code == 200
-        return False
+        await_answer(self.process, f"{self.url}/health", self.log, START_SECONDS)
 
     def kill(self) -> None:
         """Kill all its processes at once (vLLM's API process can ignore SIGTERM)."""

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +9,7 @@ from pathlib import Path
 import httpx
 
 from tests.integration.operator.api import wait
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+from tests.server_process import free_port
 
 
 class OperatorProcess:

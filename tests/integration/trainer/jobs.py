@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,8 @@ from typing import Any
 from grpo_api import env
 from grpo_api.progress import Termination
 from grpo_api.termination import read_termination
+
+from tests.server_process import free_port
 
 RUN_SECONDS = 600
 """Longest wait for a small run on a busy machine."""
@@ -202,6 +203,20 @@ def ended_well(run: Run) -> Run:
     return run
 
 
+def assert_same_run(resumed: Run, whole: Run, steps: int) -> None:
+    """Bit-identical weights, and every step told as in the run that was never killed (a repeated step as told last)."""
+    import torch
+
+    ours, theirs = resumed.weights(), whole.weights()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    told_last = {row["step"]: row for row in resumed.metrics}
+    names = ("loss", "grad_norm", "kl", "reward", "reference/step")
+    assert len(whole.metrics) == steps
+    for row in whole.metrics:
+        assert [told_last[row["step"]].get(name) for name in names] == [row.get(name) for name in names]
+
+
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     result = copy.deepcopy(base)
     for key, value in over.items():
@@ -214,12 +229,6 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def kill_rank(running: Running, rank: int) -> None:

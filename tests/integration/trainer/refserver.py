@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
-from tests.integration.trainer.jobs import free_port
+from tests.server_process import free_port, server_process
 
 START_SECONDS = 420
 
@@ -24,11 +20,6 @@ class ReferenceServer:
     url: str
     log: Path
     token: Path | None
-
-    def ready(self) -> bool:
-        with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
-        return False
 
 
 @contextlib.contextmanager
@@ -41,21 +32,7 @@ def reference_server(
     command = [sys.executable, "-m", "grpo_refserver.cli", "--model", str(model), "--port", str(port), *flags]
     if token is not None:
         command += ["--token-file", str(token)]
-    with log.open("wb") as stream:
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environment)
-    server = ReferenceServer(process, f"http://127.0.0.1:{port}", log, token)
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not server.ready():
-            assert process.poll() is None, f"the reference server ended:\n{log.read_text()[-4000:]}"
-            assert time.monotonic() < deadline, f"not ready after {START_SECONDS} s:\n{log.read_text()[-4000:]}"
-            time.sleep(0.1)
-        yield server
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    url = f"http://127.0.0.1:{port}"
+    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    with server_process(command, log, ready=f"{url}/readyz", seconds=START_SECONDS, environment=environment) as process:
+        yield ReferenceServer(process, url, log, token)

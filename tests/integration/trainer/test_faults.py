@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.trainer.jobs import Workspace, free_port, run, start
+from tests.integration.trainer.jobs import Workspace, run, start
+from tests.server_process import free_port
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -18,7 +18,16 @@ from grpo_trainer.reference import ReferenceClient, ReferenceVersion
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tests.integration.trainer.jobs import Run, Workspace, ended_well, kill_rank, merged, read_jsonl, start
+from tests.integration.trainer.jobs import (
+    Run,
+    Workspace,
+    assert_same_run,
+    ended_well,
+    kill_rank,
+    merged,
+    read_jsonl,
+    start,
+)
 from tests.integration.trainer.refserver import START_SECONDS, ReferenceServer, reference_server
 from tests.integration.trainer.service import Answer, service
 from tests.integration.trainer.test_same_results import difference, given_completions, trl_spec
@@ -191,14 +200,7 @@ def test_killed_and_resumed_equals_untouched(workspace: Workspace, synced: Refer
         root / "whole", workspace, 2, [variant("run", spec, url=synced.url, gather="true")],
         GRPO_TOKEN_FILE=str(synced.token),
     )["run"]  # fmt: skip
-    ours, theirs = run.weights(), whole.weights()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    told_last = {row["step"]: row for row in run.metrics}
-    names = ("loss", "grad_norm", "kl", "reward", "reference/step")
-    assert len(whole.metrics) == STEPS
-    for row in whole.metrics:
-        assert [told_last[row["step"]].get(name) for name in names] == [row.get(name) for name in names]
+    assert_same_run(run, whole, STEPS)
 
 
 def test_two_replicas_one_killed_serve_the_wanted_version(workspace: Workspace, root: Path) -> None:

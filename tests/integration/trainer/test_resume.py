@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from tests.integration.trainer.jobs import Running, Workspace, ended_well, kill_rank, start
+from tests.integration.trainer.jobs import Running, Workspace, assert_same_run, ended_well, kill_rank, start
 from tests.integration.trainer.refserver import ReferenceServer
 from tests.integration.trainer.variants import run_variants, variant
 
@@ -97,12 +96,7 @@ def test_killed_and_stopped_equals_untouched(workspace: Workspace, refserver: Re
         tmp_path / "whole", workspace, 2, [variant("run", spec, url=refserver.url, gather="true")],
         GRPO_TOKEN_FILE=str(refserver.token),
     )["run"]  # fmt: skip
-    ours, theirs = run.weights(), whole.weights()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    told_last = {row["step"]: row for row in run.metrics}
-    for row in whole.metrics:
-        assert all(told_last[row["step"]].get(name) == row.get(name) for name in ("loss", "grad_norm", "kl", "reward"))
+    assert_same_run(run, whole, STEPS)
 
     # An older attempt that comes late may not write.
     older = start(spec, folder, workspace, attempt=1, **options)

@@ -11,7 +11,8 @@ from typing import Any
 from grpo_trainer.ranks import Ranks
 from grpo_trainer.supervisor import Supervisor
 
-from tests.integration.trainer.jobs import Run, Spec, Workspace, clean_environment, free_port
+from tests.integration.trainer.jobs import Run, Spec, Workspace, clean_environment
+from tests.server_process import free_port
 
 ROOT = Path(__file__).parents[3]
 

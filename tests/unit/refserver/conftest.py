@@ -30,6 +30,8 @@ from grpo_refserver.worker import State
 from grpo_scoring.groups import Group
 from grpo_scoring.wire import SAFETENSORS, LogprobsRequest, decode_answer, encode_request
 
+from tests.assets.tiny import SIZES, VOCABULARY, random_model
+
 # No assertion on the clock: the machine may be busy.
 hypothesis.settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -37,7 +39,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("unhurried")
 torch.set_num_threads(1)
 
-VOCABULARY, POSITIONS = 320, 256
 WAIT = 120.0
 """Limit of every wait: far above what is needed, so that a busy machine fails nothing."""
 
@@ -48,21 +49,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers import Tokenizer, models
 
     path = tmp_path_factory.mktemp("reference") / "tiny"
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=POSITIONS,
-    )
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(4)
+    model = random_model(transformers.LlamaConfig(**SIZES))
     model.save_pretrained(path)
     words = {f"w{index}": index for index in range(VOCABULARY)}
     transformers.PreTrainedTokenizerFast(

@@ -10,21 +10,11 @@ import torch
 import transformers as T
 from grpo_scoring.groups import Group
 
-VOCABULARY = 320
+from tests.assets.tiny import SIZES, VOCABULARY, full_logit_logprobs, random_model
+
 WINDOW = 12
 """Shorter than the prompts and than some completions, so that it cuts both."""
-COMMON: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+COMMON: dict[str, Any] = SIZES | {"num_hidden_layers": 4, "max_position_embeddings": 512}
 WIDE = COMMON | {"head_dim": 32}
 
 
@@ -123,12 +113,8 @@ SPREAD = 3.5
 
 def make(config: Any, *, attention: str = "eager", scale: float = 5.0, spread: float = SPREAD) -> Any:
     """A random fp32 model in eval mode, its head scaled so that logits spread; the same weights each time."""
-    torch.manual_seed(0)
     config._attn_implementation = attention
-    model = T.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.mul_(scale)
+    model = random_model(config, scale=scale).requires_grad_(False)
     row = torch.tensor(ids(64, seed=1))[None]
     for _ in range(4):  # once where the head is not tied to the embeddings
         model.get_output_embeddings().weight.mul_(spread / model(input_ids=row, use_cache=False).logits.std())
@@ -149,16 +135,8 @@ def groups(sizes: Sequence[tuple[int, Sequence[int]]], seed: int = 3) -> list[Gr
 
 
 def plain(model: Any, wanted: Sequence[Group], temperature: float = 1.0) -> np.ndarray[Any, Any]:
-    """The plain way: transformers' own forward, one row at a time, all logits; log-softmax in fp64. Flat, (ΣC,)."""
-    values = [np.zeros(0)]
-    for group in wanted:
-        for completion in group.completions:
-            row = torch.tensor(np.concatenate([group.prompt, completion]), dtype=torch.long)
-            with torch.no_grad():
-                logits = model(input_ids=row[None], use_cache=False).logits[0].double() / temperature
-            own = logits.log_softmax(-1)[:-1].gather(1, row[1:, None])[:, 0]
-            values.append(own[group.prompt.size - 1 :].numpy())
-    return np.concatenate(values)
+    """The plain way, flat, (ΣC,)."""
+    return np.concatenate([np.zeros(0), *full_logit_logprobs(model, wanted, temperature)])
 
 
 def difference(scored: Any, truth: Any) -> float:

@@ -11,6 +11,8 @@ import torch
 import transformers
 from grpo_scoring.groups import Group
 
+from tests.assets.tiny import SIZES, VOCABULARY, full_logit_logprobs, random_model
+
 # No assertion on the clock: the machine may be busy.
 hypothesis.settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -18,19 +20,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("unhurried")
 torch.set_num_threads(1)  # tiny tensors: threads only wait for each other
 
-VOCABULARY = 320
-COMMON = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+COMMON = SIZES | {"num_hidden_layers": 3, "max_position_embeddings": 512}
 FAMILIES = {
     "llama": lambda: transformers.LlamaConfig(**COMMON),
     "qwen2-tied": lambda: transformers.Qwen2Config(**COMMON, tie_word_embeddings=True),
@@ -54,13 +44,7 @@ FAMILIES = {
 
 def make_model(family: str) -> transformers.PreTrainedModel:
     """A random fp32 model in eval mode, with weights large enough that log-probabilities differ."""
-    torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(FAMILIES[family](), dtype=torch.float32).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(4)
-    return model
+    return random_model(FAMILIES[family]())
 
 
 def random_groups(shape: list[tuple[int, list[int]]], seed: int = 3) -> list[Group]:
@@ -76,17 +60,9 @@ def random_groups(shape: list[tuple[int, list[int]]], seed: int = 3) -> list[Gro
 RAGGED = [(23, [9, 17, 1, 17]), (7, [5, 0, 20]), (1, [1]), (30, [8, 8])]
 
 
-def full_logit_logprobs(model, groups: list[Group], temperature: float = 1.0) -> list[torch.Tensor]:
-    """The plain way: transformers' own forward, one row at a time, full logits, log-softmax in fp64."""
-    answers = []
-    for group in groups:
-        for completion in group.completions:
-            row = torch.tensor([*group.prompt.tolist(), *completion.tolist()])
-            with torch.no_grad():
-                logits = model(input_ids=row[None]).logits[0].double() / temperature
-            logprobs = logits.log_softmax(-1)[:-1].gather(1, row[1:, None])[:, 0]
-            answers.append(logprobs[len(group.prompt) - 1 :].float())
-    return answers
+def plain_logprobs(model, groups: list[Group], temperature: float = 1.0) -> list[torch.Tensor]:
+    """The plain way, as fp32 tensors."""
+    return [torch.from_numpy(row).float() for row in full_logit_logprobs(model, groups, temperature)]
 
 
 def left_padded_batch(
@@ -130,7 +106,7 @@ def random_groups_fixture() -> Callable[[list[tuple[int, list[int]]]], list[Grou
 
 @pytest.fixture(scope="session")
 def plain() -> Callable[..., list[torch.Tensor]]:
-    return full_logit_logprobs
+    return plain_logprobs
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ from grpo_scoring import scorer as scorer_module
 from grpo_scoring.groups import Group
 from grpo_scoring.scorer import Scorer
 
+from tests.assets.tiny import SIZES
+
 SHAPES = [(23, [9, 17, 1, 17]), (7, [5, 0, 20]), (1, [1]), (30, [8, 8]), (12, [3] * 16)]
 
 
@@ -88,13 +90,8 @@ FALLBACKS = {
 @pytest.mark.parametrize("family", list(FALLBACKS))
 def test_a_model_that_cannot_share_is_scored_in_rows_and_says_so(random_groups, plain, family):
     config, reason = FALLBACKS[family]
-    common = {
-        "vocab_size": 320, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
-        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-    }  # fmt: skip
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config(common), dtype=torch.float32).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config(SIZES), dtype=torch.float32).eval()
     groups = random_groups(SHAPES)
     expected = torch.cat(plain(model, groups))
     implementation = model.config._attn_implementation

@@ -3,23 +3,22 @@
 import json
 import os
 import runpy
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.server_process import free_port
+
 RANK = Path(__file__).with_name("zero3_rank.py")
 
 
 def two_ranks(output: Path, *folders: Path) -> list[dict]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     environment = os.environ | {
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",
         "LOCAL_RANK": "0",
         "DS_ACCELERATOR": "cpu",

@@ -19,14 +19,15 @@ import transformers
 from grpo_scoring.logprobs import completion_logprobs
 from grpo_scoring.wire import SAFETENSORS, decode_answer, decode_problem
 
+from tests.assets.tiny import SIZES, random_model
+
 WAIT = 120.0
-ATTENTION = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-SIZES = {"vocab_size": 321, "hidden_size": 64, "intermediate_size": 129, "max_position_embeddings": 256, **ATTENTION}
+ODD = SIZES | {"vocab_size": 321, "intermediate_size": 129}
 CONFIGS = {
-    "llama": lambda: transformers.LlamaConfig(**SIZES),
-    "qwen2": lambda: transformers.Qwen2Config(**SIZES, tie_word_embeddings=True),
-    "qwen3": lambda: transformers.Qwen3Config(**SIZES, head_dim=16),
-    "gemma2": lambda: transformers.Gemma2Config(**SIZES, head_dim=16, sliding_window=16),
+    "llama": lambda: transformers.LlamaConfig(**ODD),
+    "qwen2": lambda: transformers.Qwen2Config(**ODD, tie_word_embeddings=True),
+    "qwen3": lambda: transformers.Qwen3Config(**ODD, head_dim=16),
+    "gemma2": lambda: transformers.Gemma2Config(**ODD, head_dim=16, sliding_window=16),
 }
 """An odd vocabulary and an odd width: the parts differ in size. Qwen2 and Gemma2 have tied embeddings."""
 
@@ -86,12 +87,7 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def make(config: Any, seed: int = 0) -> Path:
         """A random fp32 model on disk, with weights large enough that mistakes show."""
         path = tmp_path_factory.mktemp("model") / "tiny"
-        torch.manual_seed(seed)
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.dim() > 1:
-                    parameter.mul_(4)
+        model = random_model(config, seed=seed)
         model.save_pretrained(path)
         return path
 
@@ -202,7 +198,7 @@ def test_the_ranks_die_with_the_launcher(make_model, spread, until):
 
 
 def test_a_model_that_cannot_be_spread_is_refused_with_the_field(make_model, spread):
-    config = transformers.LlamaConfig(**SIZES | {"num_key_value_heads": 1})
+    config = transformers.LlamaConfig(**ODD | {"num_key_value_heads": 1})
     ranks = spread(make_model(config))
     assert ranks.end() == 64
     told = ranks.told()
@@ -262,7 +258,7 @@ def test_versions_are_swapped_on_all_ranks_or_none(make_model, spread, connect, 
 def test_no_rank_holds_more_than_its_half_of_the_weights(make_model, spread):
     """Private memory of the rank processes with a model of 200 MB, against the same with a tiny one."""
     sizes = {"vocab_size": 20001, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8}
-    large = make_model(transformers.LlamaConfig(**SIZES | sizes))
+    large = make_model(transformers.LlamaConfig(**ODD | sizes))
     weights = (large / "model.safetensors").stat().st_size
     small = spread(make_model(CONFIGS["llama"]())).ready()
     least = min(map(_private_bytes, small.children))
