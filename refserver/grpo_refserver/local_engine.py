@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import CompletionLogprobs
 from grpo_scoring.scorer import Scorer
 
+from grpo_refserver import turns
 from grpo_refserver.engine import Staged
 from grpo_refserver.host_memory import give_back
 from grpo_refserver.model import LoadedModel, load
@@ -36,7 +35,6 @@ class LocalEngine:
 
     def __init__(self, loaded: LoadedModel, settings: Settings) -> None:
         self._settings = settings
-        self._turns = _Turns()
         self._scorer = self._score_with(loaded.model)
         self.info = self._described(loaded)
 
@@ -53,7 +51,7 @@ class LocalEngine:
 
     def score(self, groups: Sequence[Group], temperature: float) -> CompletionLogprobs:
         """One or several forwards, each of at most ``--max-batch-tokens``."""
-        with self._turns.forward():
+        with turns.forward():
             return self._scorer.score(groups, temperature=temperature)
 
     def stage(self, version: str, path: Path | None) -> Staged:
@@ -68,7 +66,6 @@ class LocalEngine:
             source,
             revision=settings.revision if is_start else None,
             attn_implementation=settings.attn_implementation,
-            quiet=self._turns.construction(),
         )
         scorer = None if self._in_place else self._score_with(model)
         log.info("version staged", extra={"version": version, "seconds": f"{time.monotonic() - begun:.1f}"})
@@ -131,24 +128,3 @@ def take_memory(model: Any, old: Any) -> None:
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             setattr(module, name, buffer.to(device))
-
-
-class _Turns:
-    """Forwards, and the making of models, one at a time; whoever waits to make one gets the next turn."""
-
-    def __init__(self) -> None:
-        self._door, self._room = threading.Lock(), threading.Lock()
-
-    @contextmanager
-    def forward(self) -> Iterator[None]:
-        with self._door:
-            self._room.acquire()
-        try:
-            yield
-        finally:
-            self._room.release()
-
-    @contextmanager
-    def construction(self) -> Iterator[None]:
-        with self._door, self._room:
-            yield

@@ -16,6 +16,7 @@ from grpo_scoring.self_check import check_scoring
 from grpo_scoring.tokenizer_hash import tokenizer_hash
 from safetensors import SafetensorError
 
+from grpo_refserver import turns
 from grpo_refserver.settings import ConfigurationError, HubUnreachable, Settings
 
 log = logging.getLogger(__name__)
@@ -81,14 +82,15 @@ def load(settings: Settings, placement: Placement | None = None) -> LoadedModel:
     try:
         if settings.model.startswith(("/", ".")) and not Path(settings.model).exists():
             raise ConfigurationError(f"--model: there is no folder {settings.model}: is the volume mounted?")
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            settings.model,
-            revision=settings.revision,
-            dtype=settings.dtype,
-            attn_implementation=settings.attn_implementation,
-            trust_remote_code=settings.trust_remote_code,
-            **(placement.arguments() if placement else {}),
-        )
+        with turns.construction():
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                settings.model,
+                revision=settings.revision,
+                dtype=settings.dtype,
+                attn_implementation=settings.attn_implementation,
+                trust_remote_code=settings.trust_remote_code,
+                **(placement.arguments() if placement else {}),
+            )
     except Exception as error:
         if is_outage(error):
             raise HubUnreachable(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from grpo_scoring.outages import is_outage
 from grpo_scoring.self_check import check_scoring
 from safetensors import SafetensorError
 
+from grpo_refserver import turns
 from grpo_refserver.engine import Refusal, VersionError
 from grpo_refserver.model import LoadedModel, own_memory
 from grpo_refserver.version_folder import passing_errors
@@ -37,7 +38,6 @@ def load_weights(
     *,
     revision: str | None = None,
     attn_implementation: str | None = None,
-    quiet: AbstractContextManager[Any],
 ) -> Any:
     """A model of the class, sizes and dtype of the one that serves, on the CPU, with the weights of ``source``.
 
@@ -49,15 +49,13 @@ def load_weights(
         source: a folder that ``version_folder`` has passed, or a hub id.
         revision: at the hub.
         attn_implementation: as the model that serves was loaded with.
-        quiet: entered while the empty model is made: transformers changes torch's default dtype and some of its
-            functions for the whole process meanwhile, so no forward may run.
 
     Raises:
         VersionError: it is not the same architecture, not whole, not finite, or cannot be read.
     """
     kind = type(serving.model)
     with reading_version(source):
-        model, report = _made_under(kind, quiet).from_pretrained(
+        model, report = _made_in_turn(kind).from_pretrained(
             source,
             config=version_config(source, revision, serving),
             revision=revision,
@@ -121,16 +119,16 @@ def version_config(source: str, revision: str | None, serving: LoadedModel) -> A
     return config
 
 
-def _made_under(kind: Any, quiet: AbstractContextManager[Any]) -> Any:
-    """The class, but its instances are made with ``quiet`` entered."""
+def _made_in_turn(kind: Any) -> Any:
+    """The class, but the empty model is made in turn; its weights are read while forwards go on."""
 
-    class Quiet(kind):  # type: ignore[misc]
+    class InTurn(kind):  # type: ignore[misc]
         @classmethod
         def get_init_context(cls, *args: Any, **kwargs: Any) -> list[Any]:
-            return [quiet, *super().get_init_context(*args, **kwargs)]
+            return [turns.construction(), *super().get_init_context(*args, **kwargs)]
 
-    Quiet.__name__ = kind.__name__
-    return Quiet
+    InTurn.__name__ = kind.__name__
+    return InTurn
 
 
 def _check_report(source: str, report: dict[str, Any]) -> None:

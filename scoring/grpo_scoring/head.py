@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from grpo_scoring.module_forward import plain_forward, replace_forward
+
 DEFAULT_CHUNK_SIZE = 256
 """Positions projected at a time: 256 x 152,000 fp32 logits are 156 MB."""
-
-_PATCHED = "_grpo_scoring_patched"
 
 
 class HeadOutput(NamedTuple):
@@ -86,12 +86,10 @@ def patch_head(model: CausalLM) -> None:
     head = model.get_output_embeddings()
     if head is None:
         raise ValueError(f"{type(model).__name__} has no output head: a causal language model is needed")
-    if getattr(head, _PATCHED, False):
-        return
-    project = head.forward
     transform = LogitTransform.of(model.config)
 
     def score(
+        head: nn.Module,
         hidden: Tensor,
         targets: Tensor,
         *,
@@ -100,6 +98,7 @@ def patch_head(model: CausalLM) -> None:
         recompute: bool = True,
         entropy: bool = False,
     ) -> HeadOutput:
+        project = plain_forward(head)
         recompute = recompute and torch.is_grad_enabled()
 
         def one(states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -125,22 +124,18 @@ def patch_head(model: CausalLM) -> None:
 
 
 def teach(head: nn.Module, score: Callable[..., HeadOutput]) -> None:
-    """Lets ``head(hidden, targets, **options)`` be ``score(hidden, targets, **options)``.
+    """Lets ``head(hidden, targets, **options)`` be ``score(head, hidden, targets, **options)``.
 
     The options are those of ``head_logprobs``. ``head(hidden)`` is unchanged, and so is a head that has been taught.
     """
-    if getattr(head, _PATCHED, False):
-        return
-    project = head.forward
 
-    def forward(hidden: Tensor, targets: Tensor | None = None, **options: Any) -> Tensor | HeadOutput:
+    def forward(self: nn.Module, hidden: Tensor, targets: Tensor | None = None, **options: Any) -> Tensor | HeadOutput:
         if targets is not None:
-            return score(hidden, targets, **options)
-        logits: Tensor = project(hidden)
+            return score(self, hidden, targets, **options)
+        logits: Tensor = plain_forward(self)(hidden)
         return logits
 
-    head.forward = forward
-    setattr(head, _PATCHED, True)
+    replace_forward(head, forward)
 
 
 def head_logprobs(

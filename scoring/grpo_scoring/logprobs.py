@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,9 +14,8 @@ from torch import Tensor
 from grpo_scoring.backbone import backbone
 from grpo_scoring.groups import Group, Ids, completion_offsets, offsets, split
 from grpo_scoring.head import DEFAULT_CHUNK_SIZE, head_logprobs, patch_head
+from grpo_scoring.module_forward import as_method, plain_forward, replace_forward
 from grpo_scoring.rows import Row, batches, pad, rows_of
-
-_ENABLED = "_grpo_scoring_enabled"
 
 
 class RowLogprobs(NamedTuple):
@@ -112,18 +110,14 @@ def enable_scoring(model: Any) -> None:
     model inside; both work when this is called before ``deepspeed.initialize``. Idempotent.
     """
     patch_head(model)
-    if getattr(model, _ENABLED, False):
-        return
-    plain = model.forward
 
-    @functools.wraps(plain)  # generate() reads the signature
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("completion_length") is None:
-            return plain(*args, **kwargs)
-        return row_logprobs(model, *args, **kwargs)
+            return plain_forward(self)(*args, **kwargs)
+        return row_logprobs(self, *args, **kwargs)
 
-    model.forward = forward
-    setattr(model, _ENABLED, True)
+    forward.__signature__ = as_method(model.forward)  # type: ignore[attr-defined]  # generate() reads it
+    replace_forward(model, forward)
 
 
 @torch.no_grad()

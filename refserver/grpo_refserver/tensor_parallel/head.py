@@ -30,6 +30,7 @@ def spread_head(model: Any) -> bool:
     transform = LogitTransform.of(model.config)
 
     def score(
+        head: nn.Linear,
         hidden: Tensor,
         targets: Tensor,
         *,

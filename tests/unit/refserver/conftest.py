@@ -63,6 +63,15 @@ def model(model_path: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
 
 
+@pytest.fixture(autouse=True)
+def _nothing_stays_changed() -> Iterator[None]:
+    """What transformers changes while it makes a model is as before after every test; see ``turns.py``."""
+    before = transformers.PreTrainedModel.tie_weights
+    yield
+    assert torch.get_default_dtype() is torch.float32
+    assert transformers.PreTrainedModel.tie_weights is before
+
+
 @pytest.fixture
 def make_version(model: Any, tmp_path: Path) -> Callable[..., Path]:
     """Writes versions of the tiny model below ``tmp_path / "versions"``, each of other weights."""

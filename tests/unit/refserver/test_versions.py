@@ -1,5 +1,6 @@
 """Versions over real HTTP: loaded while the old one serves, swapped between batches, refused with a reason."""
 
+import copy
 import shutil
 import signal
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import transformers
+import safetensors.torch
 from grpo_refserver.local_engine import LocalEngine
 from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import completion_logprobs
@@ -33,14 +34,16 @@ def groups(make_groups) -> list[Group]:
 
 
 @pytest.fixture
-def expected(model_path, root) -> Callable[[str, list[Group]], np.ndarray]:
-    """Plain log-probabilities of a version, by name."""
+def expected(model, root) -> Callable[[str, list[Group]], np.ndarray]:
+    """Plain log-probabilities of a version, by name; no model is made, a server in this process may be making one."""
     models: dict[str, Any] = {}
 
     def score(version: str, groups: list[Group]) -> np.ndarray:
         if version not in models:
-            path = model_path if version == "base" else root / version
-            models[version] = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
+            loaded = copy.deepcopy(model)
+            if version != "base":
+                safetensors.torch.load_model(loaded, root / version / "model.safetensors")
+            models[version] = loaded
         return completion_logprobs(models[version], groups).values
 
     return score

@@ -1,7 +1,11 @@
+import copy
+import inspect
+
 import pytest
 import torch
 import transformers
 from grpo_scoring.head import LogitTransform, head_logprobs, patch_head
+from grpo_scoring.logprobs import enable_scoring
 from torch import nn
 
 
@@ -70,6 +74,21 @@ def test_patching_leaves_generation_and_names_alone(llama):
     assert torch.equal(llama(ids).logits, logits)
     assert torch.equal(llama.generate(ids, attention_mask=mask, max_new_tokens=8, do_sample=False), tokens)
     assert [name for name, _ in llama.named_parameters()] == names
+
+
+def test_a_copy_of_a_scoring_model_computes_with_its_own_weights(llama):
+    ids = torch.arange(3, 13)[None]
+    enable_scoring(llama)
+    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "completion_length": 4}
+    before = llama(**asked).logprobs
+    other = copy.deepcopy(llama)
+    with torch.no_grad():
+        other.get_output_embeddings().weight.mul_(0.5)
+        other.get_input_embeddings().weight.mul_(0.5)
+    assert not torch.allclose(other(**asked).logprobs, before, atol=1e-3)
+    assert not torch.allclose(other(ids).logits, llama(ids).logits, atol=1e-3)
+    assert torch.equal(llama(**asked).logprobs, before)
+    assert inspect.signature(llama.forward) == inspect.signature(type(llama).forward.__get__(llama))
 
 
 @pytest.mark.parametrize(
