@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi_offline import FastAPIOffline
 from grpo_scoring.wire import JSON, MEDIA_TYPES
 
 from grpo_refserver import completions, reload, schemas
@@ -26,7 +27,8 @@ def create_app(service: Service, token: TokenFile | None) -> FastAPI:
             service.metrics.answered(401)
             raise ApiError(401, "send the job's token as 'Authorization: Bearer <token>'", "Authorization")
 
-    app = FastAPI(title="GRPO reference server", description=DESCRIPTION, redoc_url=None)
+    # Offline: /docs brings its scripts along, as clusters often have no internet.
+    app = FastAPIOffline(title="GRPO reference server", description=DESCRIPTION, redoc_url=None)
     add_handlers(app)
     app.include_router(_scoring(service), prefix="/v1", dependencies=[Depends(authorize)])
     app.include_router(reload.router(service), dependencies=[Depends(authorize)])

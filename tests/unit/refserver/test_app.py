@@ -2,8 +2,10 @@
 
 import json
 import logging
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -366,10 +368,19 @@ def test_logs_hold_no_token_and_no_ids(start, tmp_path, caplog):
         assert "271" not in text
 
 
+def test_the_openapi_page_needs_no_internet(start):
+    with start().client() as client:
+        page = client.get("/docs").text
+        assert "://" not in page
+        parts = re.findall(r'(?:src|href)="(/[^"]+)"', page)
+        assert {Path(part).suffix for part in parts} >= {".js", ".css"}
+        for part in parts:
+            assert client.get(part).status_code == 200, part
+
+
 def test_openapi_describes_both_forms(start):
     with start().client() as client:
         document = client.get("/openapi.json").json()
-        assert client.get("/docs").status_code == 200
     route = document["paths"]["/v1/logprobs"]["post"]
     assert set(route["requestBody"]["content"]) == set(MEDIA_TYPES)
     assert {"200", "400", "401", "413", "422", "429", "503"} <= set(route["responses"])
