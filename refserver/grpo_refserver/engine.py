@@ -12,7 +12,6 @@ from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import CompletionLogprobs
 
 from grpo_refserver.model import LoadedModel
-from grpo_refserver.settings import Settings
 
 
 class Refusal(enum.Enum):
@@ -93,19 +92,3 @@ class Engine(Protocol):
     def close(self) -> None:
         """Lets go of what it holds; the engine is not used again."""
         ...
-
-
-def start_engine(settings: Settings) -> Engine:
-    """The engine that the settings ask for, loaded and warmed up.
-
-    Raises:
-        ConfigurationError: it cannot start with them.
-        HubUnreachable: the hub does not answer.
-    """
-    if settings.tensor_parallel_size > 1:
-        from grpo_refserver.tensor_parallel.engine import TensorParallelEngine
-
-        return TensorParallelEngine.start(settings)
-    from grpo_refserver.local_engine import LocalEngine  # engines know this file, not the other way round
-
-    return LocalEngine.start(settings)

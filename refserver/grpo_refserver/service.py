@@ -15,12 +15,13 @@ from grpo_scoring.logprobs import CompletionLogprobs
 from grpo_scoring.wire import LogprobsAnswer, LogprobsRequest, WireError, decode_request, encode_answer
 
 from grpo_refserver.batcher import Batcher, Task
-from grpo_refserver.engine import Refusal, VersionError, start_engine
+from grpo_refserver.engine import Refusal, VersionError
 from grpo_refserver.errors import ApiError
 from grpo_refserver.limits import check_groups, read_body
 from grpo_refserver.metrics import Metrics
 from grpo_refserver.model import LoadedModel
 from grpo_refserver.settings import Settings
+from grpo_refserver.start_engine import start_engine
 from grpo_refserver.worker import ExpiredError, NotServingError, QueueFullError, ScoringError, State, Worker
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 from grpo_refserver.auth import TokenFile
-from grpo_refserver.engine import start_engine
 from grpo_refserver.settings import Settings
+from grpo_refserver.start_engine import start_engine
 from grpo_refserver.worker import State
 from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import completion_logprobs

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from grpo_refserver.batcher import Batcher, Task
 from grpo_refserver.drain_rate import DrainRate
-from grpo_refserver.engine import start_engine
 from grpo_refserver.metrics import Metrics
 from grpo_refserver.settings import Settings
+from grpo_refserver.start_engine import start_engine
 from grpo_refserver.worker import ExpiredError, NotServingError, QueueFullError, State, Worker
 from grpo_scoring.logprobs import completion_logprobs
 
