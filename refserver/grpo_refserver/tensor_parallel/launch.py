@@ -32,26 +32,36 @@ _DRAIN_MARGIN_SECONDS = 10.0
 """What a drain may take beyond the grace period: the forward that runs, and the server's own end."""
 
 
-def cause(ends: Sequence[RankEnd]) -> RankEnd:
+def make_processes(settle_seconds: float = SETTLE_SECONDS) -> RankProcesses:
+    """No processes yet; the end of one will end the others, but for ranks that end well before rank 0 in a drain."""
+    processes = RankProcesses(
+        settle_seconds=settle_seconds,
+        ends_all=lambda end: not (end.rank != 0 and end.code == ExitCode.SUCCEEDED and processes.signalled),
+    )
+    return processes
+
+
+def cause(ends: Sequence[RankEnd], *, signalled: bool) -> RankEnd:
     """Of the ends, in the order they were seen, the one that explains the others.
 
     If rank 0 ended well and no other had failed before, all is well: it drained, or was told to end before it had
     begun. Else settings that cannot work explain a kill elsewhere, a kill an exception, and that a rank that lost its
-    peers (75); among equals the first.
+    peers (75); among equals the first. A rank that ended well explains others only without a signal, when it should
+    have gone on.
     """
     for end in ends:
         if end.code != ExitCode.SUCCEEDED:
             break
         if end.rank == 0:
             return end
-    return min(ends, key=_weight)
+    return min(ends, key=lambda end: _weight(end, signalled))
 
 
-def _weight(end: RankEnd) -> int:
+def _weight(end: RankEnd, signalled: bool) -> int:
     if end.by_us:
         return 5
     if end.code == ExitCode.SUCCEEDED:
-        return 4
+        return 6 if signalled else 4
     if is_permanent(end.code):
         return 0
     if end.code < 0:
@@ -75,7 +85,7 @@ def launch(arguments: Sequence[str], settings: Settings) -> int:
     path = os.environ.get(GRPO_TERMINATION_LOG)
     with tempfile.TemporaryDirectory(prefix="grpo-refserver-") as scratch:
         reasons = {rank.rank: Path(scratch) / f"rank-{rank.rank}.json" for rank in ranks}
-        processes = RankProcesses(settle_seconds=SETTLE_SECONDS, ends_all=lambda end: True)
+        processes = make_processes()
         processes.start(
             [sys.executable, "-m", "grpo_refserver.cli", *arguments],
             {rank.rank: environment(os.environ, rank, reasons[rank.rank], settings.device) for rank in ranks},
@@ -83,7 +93,8 @@ def launch(arguments: Sequence[str], settings: Settings) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             # Rank 0's alone: the first drains it, the second ends it.
             signal.signal(number, lambda received, _: processes.signal(received, [0]))
-        end = cause(processes.wait(settings.grace_period_seconds + _DRAIN_MARGIN_SECONDS))
+        ends = processes.wait(settings.grace_period_seconds + _DRAIN_MARGIN_SECONDS)
+        end = cause(ends, signalled=processes.signalled)
         told = read_termination(reasons[end.rank])
     if end.exit_code == ExitCode.SUCCEEDED and end.rank == 0:
         return ExitCode.SUCCEEDED

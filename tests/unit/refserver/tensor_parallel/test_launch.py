@@ -1,12 +1,14 @@
 """The launcher: which end explains the others, and what the ranks are told."""
 
+import os
 import signal
+import sys
 
 import pytest
 from grpo_api.progress import Termination
 from grpo_api.rank_processes import RankEnd
 from grpo_refserver.settings import ConfigurationError
-from grpo_refserver.tensor_parallel.launch import cause, environment, explain
+from grpo_refserver.tensor_parallel.launch import cause, environment, explain, make_processes
 from grpo_refserver.tensor_parallel.ranks import Rank
 
 
@@ -27,7 +29,52 @@ from grpo_refserver.tensor_parallel.ranks import Rank
     ],
 )
 def test_the_cause(ends, rank):
-    assert cause(ends).rank == rank
+    assert cause(ends, signalled=False).rank == rank
+
+
+def test_after_a_signal_a_rank_that_ended_well_explains_nothing():
+    assert cause([RankEnd(1, 0), RankEnd(0, -9, by_us=True)], signalled=True).rank == 0
+    assert cause([RankEnd(1, 0), RankEnd(0, 1)], signalled=True).rank == 0
+
+
+FIRST = """
+def drain(*_):
+    open(os.environ["DRAINED"], "w")
+    time.sleep(1)  # far beyond the time to settle
+    sys.exit()
+signal.signal(signal.SIGTERM, drain)
+open(os.environ["READY"], "w")
+"""
+FOLLOWS = """
+while not os.path.exists(os.environ["DRAINED"]):
+    time.sleep(0.01)
+"""
+HANG = "time.sleep(600)"
+
+
+def start_ranks(tmp_path, *programs):
+    processes = make_processes(settle_seconds=0.01)
+    files = {"DRAINED": str(tmp_path / "drained"), "READY": str(tmp_path / "ready")}
+    processes.start(
+        [sys.executable, "-c", "import os, signal, sys, time; exec(os.environ['PROGRAM'])"],
+        {rank: {**os.environ, **files, "PROGRAM": program} for rank, program in enumerate(programs)},
+    )
+    return processes
+
+
+def test_a_drain_waits_for_rank_0(tmp_path, until):
+    processes = start_ranks(tmp_path, FIRST + HANG, FOLLOWS)
+    until((tmp_path / "ready").exists)
+    processes.signal(signal.SIGTERM, [0])
+    assert processes.wait(60) == [RankEnd(1, 0), RankEnd(0, 0)]
+
+
+def test_after_rank_0_and_without_a_signal_nobody_goes_on(tmp_path, until):
+    processes = start_ranks(tmp_path, FIRST + HANG, HANG)
+    until((tmp_path / "ready").exists)
+    processes.signal(signal.SIGTERM, [0])
+    assert processes.wait(60) == [RankEnd(0, 0), RankEnd(1, -9, by_us=True)]
+    assert start_ranks(tmp_path, HANG, "").wait(60) == [RankEnd(1, 0), RankEnd(0, -9, by_us=True)]
 
 
 def test_the_reason_names_the_rank():
