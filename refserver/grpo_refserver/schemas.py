@@ -41,7 +41,7 @@ class Info(BaseModel):
 class ReloadRequest(BaseModel):
     """Asks for a version to be loaded."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, validate_by_name=True)
+    model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel)
 
     version: str = Field(description="Its name.")
     version_path: str | None = Field(

@@ -11,13 +11,29 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
 from grpo_scoring.groups import Group, offsets
 from grpo_scoring.messages import MAX_TEMPERATURE, MIN_TEMPERATURE, LogprobsAnswer, LogprobsRequest, WireError
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+# Only described here: LogprobsRequest checks them, for both encodings in the same words.
+_Temperature = Annotated[
+    float, WithJsonSchema({"type": "number", "minimum": MIN_TEMPERATURE, "maximum": MAX_TEMPERATURE})
+]
+_Seconds = Annotated[float, WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+
+_PROBLEMS = {
+    "extra_forbidden": "is not a known field: remove it, or correct its name",
+    "missing": "is missing",
+    "too_short": "is empty: it needs at least one entry",
+}
+"""By pydantic's type of error, what is wrong where its own words do not say what to do."""
+LONGEST_FIELD = 128
+"""Characters of a field's path: unknown names come from the client, and go into the log."""
 
 
 class _Message(BaseModel):
@@ -34,12 +50,10 @@ class JsonGroup(_Message):
 class JsonRequest(_Message):
     """Asks for the log-probability of every completion token."""
 
-    groups: list[JsonGroup] = Field(min_length=1)
-    temperature: float = Field(
-        default=1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE, description="Logits are divided by it."
-    )
-    deadline_seconds: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="After so many seconds the answer is worthless."
+    groups: list[JsonGroup] = Field(json_schema_extra={"minItems": 1})
+    temperature: _Temperature = Field(default=1.0, description="Logits are divided by it.")
+    deadline_seconds: _Seconds | None = Field(
+        default=None, description="After so many seconds the answer is worthless."
     )
     version: str | None = Field(default=None, description="The wanted version; null takes what is loaded.")
     version_path: str | None = Field(
@@ -73,7 +87,7 @@ def encode_request(request: LogprobsRequest) -> bytes:
 def decode_request(body: bytes) -> LogprobsRequest:
     """Decodes a request. Raises WireError."""
     try:
-        message = JsonRequest.model_validate_json(body)
+        message = JsonRequest.model_validate_json(body, by_name=False)
     except ValidationError as error:
         raise wire_error(error) from None
     return LogprobsRequest(
@@ -120,4 +134,9 @@ def wire_error(error: ValidationError) -> WireError:
     """The first of pydantic's errors, as a path: ``groups[2].completions[0][7]``."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    return WireError(path.lstrip(".") or "body", first["msg"])
+    return WireError(path.lstrip(".")[:LONGEST_FIELD] or "body", what_is_wrong(first))
+
+
+def what_is_wrong(error: ErrorDetails) -> str:
+    """The sentence of one of pydantic's errors, which follows the field's name."""
+    return _PROBLEMS.get(error["type"], error["msg"])

@@ -56,6 +56,7 @@ def test_what_cannot_be_loaded_is_refused_as_in_a_scoring_request(start, root):
         ('{"version": "a", "versionPath": ""}', 422, "versionPath"),
         ('{"version": "a", "deadlineSeconds": 0}', 422, "deadlineSeconds"),
         ('{"version": "a", "path": "b"}', 422, "path"),
+        ('{"version": "a", "version_path": "b"}', 422, "version_path"),
     ],
 )
 def test_a_wrong_body_is_named(start, body, status, field):

@@ -15,6 +15,7 @@ from grpo_scoring.wire import (
     encode_answer,
     encode_request,
 )
+from grpo_scoring.wire_json import JsonRequest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
@@ -194,6 +195,48 @@ def test_bad_json_is_named(body, field):
     with pytest.raises(WireError) as caught:
         decode_request(body, JSON)
     assert caught.value.field == field
+
+
+ONE_GROUP = '"groups":[{"prompt":[1],"completions":[[1]]}]'
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (f'{{{ONE_GROUP},"temperature":NaN}}', "temperature: must be from 0.001 to 1000, got nan"),
+        (f'{{{ONE_GROUP},"temperature":2000}}', "temperature: must be from 0.001 to 1000, got 2000.0"),
+        (f'{{{ONE_GROUP},"deadlineSeconds":-1}}', "deadlineSeconds: must be a finite number above 0, got -1.0"),
+        (f'{{{ONE_GROUP},"deadlineSeconds":Infinity}}', "deadlineSeconds: must be a finite number above 0, got inf"),
+        (f'{{{ONE_GROUP},"seed":1}}', "seed: is not a known field: remove it, or correct its name"),
+        ("{}", "groups: is missing"),
+        ('{"groups":[]}', "groups: is empty: send at least one prompt with its completions"),
+        ('{"groups":[{"prompt":[],"completions":[[1]]}]}', "groups[0].prompt: is empty: it needs at least one entry"),
+    ],
+)
+def test_bad_json_is_told_what_is_right(body, sentence):
+    with pytest.raises(WireError) as caught:
+        decode_request(body.encode(), JSON)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("name", ["deadline_seconds", "version_path"])
+def test_only_the_documented_spelling_is_taken(name):
+    with pytest.raises(WireError, match="is not a known field") as caught:
+        decode_request(f'{{{ONE_GROUP},"version":"a","{name}":null}}'.encode(), JSON)
+    assert caught.value.field == name
+
+
+def test_a_clients_name_for_a_field_is_cut():
+    with pytest.raises(WireError) as caught:
+        decode_request(f'{{{ONE_GROUP},"{"x" * 100_000}":1}}'.encode(), JSON)
+    assert len(caught.value.field) == 128
+
+
+def test_what_is_checked_elsewhere_is_in_the_schema():
+    properties = JsonRequest.model_json_schema()["properties"]
+    assert properties["groups"]["minItems"] == 1
+    assert (properties["temperature"]["minimum"], properties["temperature"]["maximum"]) == (1e-3, 1e3)
+    assert {"type": "number", "exclusiveMinimum": 0} in properties["deadlineSeconds"]["anyOf"]
 
 
 def answer_of(*values: float) -> LogprobsAnswer:
