@@ -22,10 +22,12 @@ DESCRIPTION = "Log-probabilities of given completions under a frozen reference m
 def create_app(service: Service, token: TokenFile | None) -> FastAPI:
     """The application. Without a token every route is open."""
 
-    async def authorize(authorization: Annotated[str | None, Header(include_in_schema=False)] = None) -> None:
+    async def authorize(
+        request: Request, authorization: Annotated[str | None, Header(include_in_schema=False)] = None
+    ) -> None:
         if token is not None and not token.allows(authorization):
-            service.metrics.answered(401)
-            raise ApiError(401, "send the job's token as 'Authorization: Bearer <token>'", "Authorization")
+            async with recorded(request, service.metrics):
+                raise ApiError(401, "send the job's token as 'Authorization: Bearer <token>'", "Authorization")
 
     # Offline: /docs brings its scripts along, as clusters often have no internet.
     app = FastAPIOffline(title="GRPO reference server", description=DESCRIPTION, redoc_url=None)

@@ -30,7 +30,8 @@ CAUSES = {
     503: "not_serving",
     504: "deadline",
 }
-"""Why a request was refused or dropped, by its status."""
+"""Why a request was refused or dropped, by its status, where its field does not say it."""
+_VERSION_FIELDS = ("version", "versionPath")
 
 
 class Metrics:
@@ -59,13 +60,13 @@ class Metrics:
         )
         self.requests = Counter(
             "grpo_reference_requests_total",
-            "Scoring requests by HTTP status; 499: the client went away.",
+            "Requests to score or to reload by HTTP status; 499: the client went away.",
             ["status"],
             registry=self.registry,
         )
         self.rejects = Counter(
             "grpo_reference_rejects_total",
-            "Scoring requests that were not answered with 200, by cause.",
+            "Requests to score or to reload that were not answered with 200, by cause.",
             ["cause"],
             registry=self.registry,
         )
@@ -142,11 +143,12 @@ class Metrics:
         """Counts a version that was loaded beside the one that serves, or refused."""
         self.version_loads.labels("staged" if refused is None else refused.refusal.value).inc()
 
-    def answered(self, status: int) -> None:
-        """Counts a scoring request by its status, and a reject by its cause."""
+    def answered(self, status: int, field: str | None = None) -> None:
+        """Counts a request by its status, and a reject by its cause; ``field`` is what was wrong."""
         self.requests.labels(status).inc()
         if status != 200:
-            self.rejects.labels(CAUSES.get(status, "failed")).inc()
+            cause = "version" if field in _VERSION_FIELDS else CAUSES.get(status, "failed")
+            self.rejects.labels(cause).inc()
 
     def batch(self, groups: Sequence[Group], seconds: float, *, cost: int, max_batch_tokens: int) -> None:
         """Counts a scored batch; ``cost`` is what it took of ``max_batch_tokens``."""

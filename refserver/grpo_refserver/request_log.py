@@ -1,4 +1,4 @@
-"""One log line and one count per scoring request, and the id by which a client finds its line."""
+"""One log line and one count per scoring request, a line per request without the token, and the ids of requests."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ __all__ = ["CLIENT_GONE", "RequestIds", "recorded"]
 log = logging.getLogger("grpo_refserver.requests")
 
 HEADER = "X-Request-ID"
+_LONGEST_ROUTE = 128
+"""Characters; a client without the token can ask for a model of any name."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}", re.ASCII)
 
 
@@ -53,12 +55,12 @@ async def recorded(request: Request, metrics: Metrics) -> AsyncIterator[dict[str
     """Counts and logs what happens inside: ``request id=… route=… … wait_ms=3 forward_ms=30 status=200 ms=41``.
 
     Gives the line's fields, to be filled: never token ids, log-probabilities or headers. ``status`` is 200 unless
-    an ApiError says otherwise or it is set inside.
+    an ApiError says otherwise or it is set inside. Requests that only look (GET) are not counted.
     """
     begun = time.monotonic()
     fields: dict[str, Any] = {
         "id": getattr(request.state, "request_id", "-"),
-        "route": request.url.path,
+        "route": request.url.path[:_LONGEST_ROUTE],
         "client": request.client.host if request.client else "-",
     }
     status = 500
@@ -71,7 +73,8 @@ async def recorded(request: Request, metrics: Metrics) -> AsyncIterator[dict[str
             fields["field"] = error.problem.field
         raise
     finally:
-        metrics.answered(status)
+        if request.method == "POST":
+            metrics.answered(status, fields.get("field"))
         fields |= getattr(request.state, "timing", {})
         fields |= {"status": status, "ms": round(1000 * (time.monotonic() - begun))}
         log.log(logging.INFO if status == 200 else logging.WARNING, "request", extra=fields)

@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+from grpo_refserver.auth import TokenFile
+
 from tests.dashboard import exported, queried
 
 
@@ -24,18 +26,40 @@ def test_shared_prompts_and_fill(start, make_groups):
         assert client.metric("grpo_reference_wait_seconds_count") == 1
 
 
-def test_rejects_by_cause(start, make_groups):
-    server = start(max_request_tokens=50)
+def test_rejects_by_cause(start, make_groups, tmp_path):
+    server = start(max_request_tokens=50, versions_root=tmp_path)
     with server.client() as client:
         client.score(make_groups((1, [60])))
         client.post("/v1/logprobs", content=b"{")
         client.post("/v1/logprobs", content=b"{}", headers={"Content-Type": "text/plain"})
         client.post("/v1/completions", json={"prompt": "text", "max_tokens": 5})
+        for version, path, status in [("a", None, 409), ("a", "/etc", 422), ("a", "missing", 503), ("base", "a", 422)]:
+            response = client.score(make_groups((1, [1])), version=version, version_path=path)
+            assert response.status_code == status, response.text
         causes = {
             cause: client.metric(f'grpo_reference_rejects_total{{cause="{cause}"}}')
-            for cause in ("too_large", "invalid", "media_type", "queue_full")
+            for cause in ("too_large", "invalid", "media_type", "queue_full", "version", "not_serving")
         }
-    assert causes == {"too_large": 1, "invalid": 2, "media_type": 1, "queue_full": 0}
+    expected = {"too_large": 1, "invalid": 2, "media_type": 1, "queue_full": 0, "version": 4, "not_serving": 0}
+    assert causes == expected
+
+
+def test_requests_without_the_token_are_logged_and_only_scoring_is_counted(start, make_groups, tmp_path, caplog):
+    (tmp_path / "token").write_text("right-token")
+    server = start(token=TokenFile(tmp_path / "token"))
+    with caplog.at_level("INFO"), server.client(Authorization="Bearer wrong-token") as client:
+        assert client.score(make_groups((1, [1]))).status_code == 401
+        assert client.post("/v1/reload", json={"version": "base"}).status_code == 401
+        for path in ("/v1/info", "/v1/models", f"/v1/models/{'x' * 5000}"):
+            assert client.get(path).status_code == 401
+        assert client.metric('grpo_reference_requests_total{status="401"}') == 2
+        assert client.metric('grpo_reference_rejects_total{cause="unauthorized"}') == 2
+    lines = [record for record in caplog.records if record.name == "grpo_refserver.requests"]
+    assert [line.route for line in lines][:4] == ["/v1/logprobs", "/v1/reload", "/v1/info", "/v1/models"]
+    assert len(lines[4].route) == 128
+    for line in lines:
+        assert (line.levelname, line.status, line.field) == ("WARNING", 401, "Authorization")
+        assert "-token" not in str(vars(line))
 
 
 def test_the_age_of_the_oldest_waiting_request(start, make_groups):
