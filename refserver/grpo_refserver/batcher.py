@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_scoring.group_sizes import GroupSizes
 from grpo_scoring.groups import Group
 
-Cost = Callable[[Group], int]
+Cost = Callable[[GroupSizes], int]
 """What a group takes of the budget (``Engine.batch_tokens``)."""
 
 
@@ -57,6 +58,7 @@ class Task:
         self.pending = dict.fromkeys(longest_first)
         """Indices of the groups that no batch has taken yet, longest first: groups of like length pad less."""
         self.prompts = [group.prompt.tobytes() for group in groups]
+        self.sizes = [GroupSizes.of_group(group) for group in groups]
         self._of_prompt: defaultdict[bytes, list[int]] = defaultdict(list)
         for index in longest_first:
             self._of_prompt[self.prompts[index]].append(index)
@@ -194,7 +196,7 @@ class _Filling:
     def __init__(self, budget: int, cost: Cost) -> None:
         self._budget = budget
         self._cost = cost
-        self._of_prompt: dict[bytes, tuple[Group, int]] = {}
+        self._of_prompt: dict[bytes, tuple[GroupSizes, int]] = {}
         self._taken: set[tuple[Task, int]] = set()
         self.parts: list[tuple[Task, int]] = []
         self.cost = 0
@@ -215,14 +217,14 @@ class _Filling:
 
     def add(self, task: Task, index: int) -> bool:
         """Adds a group if it fits, or is the first; returns whether it did."""
-        group, prompt = task.groups[index], task.prompts[index]
+        sizes, prompt = task.sizes[index], task.prompts[index]
         before, spent = self._of_prompt.get(prompt, (None, 0))
         if before is not None:
-            group = Group(group.prompt, before.completions + group.completions)
-        whole = self._cost(group)
+            sizes = before.with_completions_of(sizes)
+        whole = self._cost(sizes)
         if self.parts and self.cost + whole - spent > self._budget:
             return False
-        self._of_prompt[prompt] = (group, whole)
+        self._of_prompt[prompt] = (sizes, whole)
         self.cost += whole - spent
         self._taken.add((task, index))
         self.parts.append((task, index))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from grpo_scoring.group_sizes import GroupSizes
 from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import CompletionLogprobs
 
@@ -67,7 +68,7 @@ class Engine(Protocol):
     info: LoadedModel
     """What serves now; replaced by a swap."""
 
-    def batch_tokens(self, group: Group) -> int:
+    def batch_tokens(self, sizes: GroupSizes) -> int:
         """What one group takes of ``maxBatchTokens``. Called by any thread."""
         ...
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from grpo_scoring.group_sizes import GroupSizes
 from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import CompletionLogprobs
 from grpo_scoring.scorer import Scorer
@@ -45,9 +46,9 @@ class LocalEngine:
         engine._warm_up()
         return engine
 
-    def batch_tokens(self, group: Group) -> int:
+    def batch_tokens(self, sizes: GroupSizes) -> int:
         """What a group takes of ``--max-batch-tokens``, pads counted."""
-        return self._scorer.batch_tokens(group)
+        return self._scorer.batch_tokens(sizes)
 
     def score(self, groups: Sequence[Group], temperature: float) -> CompletionLogprobs:
         """One or several forwards, each of at most ``--max-batch-tokens``."""

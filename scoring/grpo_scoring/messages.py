@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from grpo_scoring.groups import Group, Ids
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
+MAX_COMPLETIONS = 65536
+"""Most completions of one request: each is an object, however few tokens it has."""
+
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,127}", re.ASCII)
 
 
@@ -35,7 +38,7 @@ class LogprobsRequest:
     """Asks for the log-probability of every completion token. Raises WireError where a field is out of range.
 
     Attributes:
-        groups: at least one.
+        groups: at least one, with at most 65536 completions in all.
         temperature: logits are divided by it; 0.001 to 1000.
         deadline_seconds: > 0; after so many seconds from now the answer is worthless to the client. None: the
             server's own limit.
@@ -52,6 +55,7 @@ class LogprobsRequest:
     def __post_init__(self) -> None:
         if not self.groups:
             raise WireError("groups", "is empty: send at least one prompt with its completions")
+        check_completions("groups", sum(len(group.completions) for group in self.groups))
         if not MIN_TEMPERATURE <= self.temperature <= MAX_TEMPERATURE:  # also refuses NaN
             raise WireError(
                 "temperature", f"must be from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}, got {self.temperature}"
@@ -89,9 +93,22 @@ class LogprobsAnswer:
         check_offsets("completion_offsets", self.offsets, self.logprobs.size, "logprobs")
         if not np.isfinite(self.logprobs).all():
             raise WireError("logprobs", "holds NaN or infinity: the model or its dtype is broken")
-        if not 0 < len(self.model) <= 512 or not self.model.isprintable():
-            raise WireError("model", "must be a name of 1 to 512 printable characters")
+        check_model(self.model)
         check_version(self.version)
+
+
+def check_model(model: str) -> None:
+    """Raises WireError unless ``model`` is a name that fits a log line."""
+    if not 0 < len(model) <= 512 or not model.isprintable():
+        raise WireError("model", "must be a name of 1 to 512 printable characters")
+
+
+def check_completions(field: str, count: int) -> None:
+    """Raises WireError where a request has too many completions."""
+    if count > MAX_COMPLETIONS:
+        raise WireError(
+            field, f"has {count} completions, and a request takes {MAX_COMPLETIONS}: send fewer groups at a time"
+        )
 
 
 def check_version(version: str) -> None:

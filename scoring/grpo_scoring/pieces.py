@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from grpo_scoring.group_sizes import GroupSizes
 from grpo_scoring.groups import Group, Ids
 
 
@@ -31,8 +32,8 @@ class Piece:
         return own + self.prompt.size * (1 if self.shared else len(self.completions))
 
 
-Shares = Callable[[int, Sequence[int]], bool]
-"""Whether it pays to compute a prompt of P tokens once for completions of C_i tokens (`sharing.SharingCost`)."""
+Shares = Callable[[GroupSizes], bool]
+"""Whether it pays to compute a group's prompt once (`sharing.SharingCost`)."""
 
 
 def merge(groups: Iterable[Group]) -> list[tuple[Ids, list[tuple[Ids, int]]]]:
@@ -61,9 +62,9 @@ def forwards(groups: Iterable[Group], max_batch_tokens: int, shares: Shares) -> 
     for prompt, members in merge(groups):
         # Longest first: parts of a group that is cut have completions of like length, which fold with few pads.
         members.sort(key=lambda member: -member[0].size)
-        share = shares(prompt.size, [completion.size for completion, _ in members])
+        share = shares(GroupSizes.of(prompt.size, (completion.size for completion, _ in members)))
         while members:
-            count = _fitting(prompt.size, [completion.size for completion, _ in members], free, share)
+            count = _fitting(prompt.size, (completion.size for completion, _ in members), free, share)
             if count == 0 and row:
                 yield row
                 row, free = [], max_batch_tokens
@@ -76,11 +77,13 @@ def forwards(groups: Iterable[Group], max_batch_tokens: int, shares: Shares) -> 
         yield row
 
 
-def _fitting(prompt: int, sizes: Sequence[int], free: int, share: bool) -> int:
+def _fitting(prompt: int, sizes: Iterable[int], free: int, share: bool) -> int:
     """How many of the completions fit into ``free`` tokens."""
     used = prompt if share else 0
-    for count, size in enumerate(sizes):
+    count = 0
+    for size in sizes:
         used += size - 1 if share else prompt + size - 1
         if used > free:
-            return count
-    return len(sizes)
+            break
+        count += 1
+    return count

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 
 from grpo_scoring.backbone import backbone
+from grpo_scoring.group_sizes import GroupSizes
 from grpo_scoring.groups import Group, completion_offsets
 from grpo_scoring.layout import Layout
 from grpo_scoring.logprobs import CompletionLogprobs, completion_logprobs
@@ -69,15 +70,14 @@ class Scorer:
         self.shares_prompts = self.why_not is None
         self._cost = SharingCost.of(model, self.device.type, merged=self._merged) if self.shares_prompts else None
 
-    def batch_tokens(self, group: Group) -> int:
+    def batch_tokens(self, sizes: GroupSizes) -> int:
         """What a group takes of ``max_batch_tokens``, pads counted."""
-        sizes = [completion.size for completion in group.completions if completion.size]
-        if not sizes:
+        if not sizes.count:
             return 0
         if self._cost is None:
-            return len(sizes) * (group.prompt.size + max(sizes) - 1)
-        copies = 1 if self._cost.shares(group.prompt.size, sizes) else len(sizes)
-        return copies * group.prompt.size + sum(sizes) - len(sizes)
+            return sizes.count * (sizes.prompt + sizes.longest - 1)
+        copies = 1 if self._cost.shares(sizes) else sizes.count
+        return copies * sizes.prompt + sizes.total - sizes.count
 
     @torch.inference_mode()
     def score(self, groups: Sequence[Group], *, temperature: float = 1.0) -> CompletionLogprobs:
@@ -159,7 +159,7 @@ def _compare(model: Any, chunk_size: int, *, merged: bool) -> None:
     """Scores a few ragged groups packed and in plain rows. Raises UnsupportedAttentionError where they differ."""
     groups = _probe(model.get_input_embeddings().num_embeddings)
     expected = completion_logprobs(model, groups, chunk_size=chunk_size).values
-    (pieces,) = forwards(groups, 2**20, lambda prompt, completions: True)
+    (pieces,) = forwards(groups, 2**20, lambda sizes: True)
     layout = Layout.of(pieces, device=next(model.parameters()).device, merged=merged)
     scored = np.empty_like(expected)
     _place(scored, pieces, packed_logprobs(model, layout, chunk_size=chunk_size).logprobs)

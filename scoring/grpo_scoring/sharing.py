@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from grpo_scoring.group_sizes import GroupSizes
 
 _OVERHEAD = {"cpu": 5e6, "cuda": 5e9}
 """What the extra attention calls of one span cost per layer, in operations the device could have done meanwhile:
@@ -41,25 +42,26 @@ class SharingCost:
         size = getattr(config, "head_dim", None) or config.hidden_size // heads
         return cls(2 * body / layers, 4 * heads * size, _OVERHEAD.get(device_type, _OVERHEAD["cuda"]), merged)
 
-    def shares(self, prompt: int, completions: Sequence[int]) -> bool:
-        """Whether computing a prompt of so many tokens once beats computing it with each of the completions."""
-        if len(completions) == 1:
+    def shares(self, sizes: GroupSizes) -> bool:
+        """Whether computing the prompt once beats computing it with each of the completions."""
+        if sizes.count <= 1:
             return True  # the same row either way
-        return self.shared(prompt, completions) < self.rows(prompt, completions)
+        return self.shared(sizes) < self.rows(sizes)
 
-    def shared(self, prompt: int, completions: Sequence[int]) -> float:
+    def shared(self, sizes: GroupSizes) -> float:
         """Operations of a layer with the prompt computed once."""
-        own = [size - 1 for size in completions]
-        pairs = prompt**2 / 2 + self._branch_pairs(prompt, own)
-        return self.token * (prompt + sum(own)) + self.pair * pairs + self.overhead
+        own = sizes.total - sizes.count
+        pairs = sizes.prompt**2 / 2 + self._branch_pairs(sizes)
+        return self.token * (sizes.prompt + own) + self.pair * pairs + self.overhead
 
-    def rows(self, prompt: int, completions: Sequence[int]) -> float:
+    def rows(self, sizes: GroupSizes) -> float:
         """Operations of a layer with the prompt computed for every completion."""
-        lengths = [prompt + size - 1 for size in completions]
-        return self.token * sum(lengths) + self.pair * len(lengths) * max(lengths) ** 2 / 2
+        tokens = sizes.count * (sizes.prompt - 1) + sizes.total
+        longest = sizes.prompt + sizes.longest - 1
+        return self.token * tokens + self.pair * sizes.count * longest**2 / 2
 
-    def _branch_pairs(self, prompt: int, own: Sequence[int]) -> float:
-        longest = max(own)
+    def _branch_pairs(self, sizes: GroupSizes) -> float:
+        longest = sizes.longest - 1
         if self.merged:
-            return prompt * sum(own) + len(own) * longest**2 / 2
-        return len(own) * longest * (prompt + longest)
+            return sizes.prompt * (sizes.total - sizes.count) + sizes.count * longest**2 / 2
+        return sizes.count * longest * (sizes.prompt + longest)

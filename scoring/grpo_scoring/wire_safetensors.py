@@ -18,7 +18,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from grpo_scoring.groups import FlatGroups, Group
-from grpo_scoring.messages import LogprobsAnswer, LogprobsRequest, WireError, check_offsets
+from grpo_scoring.messages import LogprobsAnswer, LogprobsRequest, WireError, check_completions, check_offsets
 
 _DTYPES: dict[str, Any] = {"I32": np.dtype("<i4"), "F32": np.dtype("<f4")}
 _REQUEST = {field.name: "I32" for field in fields(FlatGroups)}
@@ -44,6 +44,7 @@ def decode_request(body: bytes) -> LogprobsRequest:
     flat = FlatGroups(**message.tensors)
     check_offsets("prompt_offsets", flat.prompt_offsets, flat.prompt_ids.size, "prompt_ids")
     check_offsets("completion_offsets", flat.completion_offsets, flat.completion_ids.size, "completion_ids")
+    check_completions("completion_offsets", flat.completion_offsets.size - 1)
     check_offsets("group_offsets", flat.group_offsets, flat.completion_offsets.size - 1, "completion_offsets less one")
     if flat.group_offsets.size != flat.prompt_offsets.size:
         raise WireError(

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from grpo_scoring.group_sizes import GroupSizes
 from grpo_scoring.groups import Group
 from grpo_scoring.logprobs import CompletionLogprobs
 
@@ -44,9 +45,9 @@ class TensorParallelEngine:
             raise ConfigurationError("--tensor-parallel-size: this process is not rank 0 of a launcher")
         return cls(*assemble(settings, rank))
 
-    def batch_tokens(self, group: Group) -> int:
+    def batch_tokens(self, sizes: GroupSizes) -> int:
         """What a group takes of ``--max-batch-tokens``, pads counted."""
-        return self._part.batch_tokens(group)
+        return self._part.batch_tokens(sizes)
 
     def score(self, groups: Sequence[Group], temperature: float) -> CompletionLogprobs:
         """Scores on all devices. Raises EngineFailedError."""

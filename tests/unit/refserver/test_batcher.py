@@ -1,6 +1,7 @@
 import itertools
 
 from grpo_refserver.batcher import Batch, Batcher, Task
+from grpo_scoring.group_sizes import GroupSizes
 from grpo_scoring.groups import Group
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +11,9 @@ shapes = st.lists(
 )
 
 
-def cost(group: Group) -> int:
+def cost(sizes: GroupSizes) -> int:
     """A prompt once, and its completions: what a model that shares prompts takes."""
-    return group.tokens
+    return sizes.prompt + sizes.total
 
 
 def task_of(shape, temperature: float = 1.0, version: str | None = "base", **fields) -> Task:

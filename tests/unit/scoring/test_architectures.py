@@ -31,13 +31,13 @@ RAGGED = groups([(23, [9, 17, 1, 17]), (7, [5, 0, 20]), (1, [1, 4]), (61, [8, 8,
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts are shared whatever the cost model says: for tiny models it would seldom pay."""
-    monkeypatch.setattr(SharingCost, "shares", lambda self, prompt, completions: True)
+    monkeypatch.setattr(SharingCost, "shares", lambda self, sizes: True)
 
 
 @pytest.fixture
 def never(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same packed row, but every prompt computed for each completion."""
-    monkeypatch.setattr(SharingCost, "shares", lambda self, prompt, completions: len(completions) == 1)
+    monkeypatch.setattr(SharingCost, "shares", lambda self, sizes: sizes.count == 1)
 
 
 def agrees(name: str, wanted: list[Group], *, attention: str = "eager", temperature: float = 1.0, **how: Any) -> None:
@@ -189,7 +189,7 @@ def test_attention_that_looks_ahead_raises():
 def _layout() -> Layout:
     from grpo_scoring.pieces import forwards
 
-    (pieces,) = forwards(groups([(3, [2, 2])]), 100, lambda prompt, completions: True)
+    (pieces,) = forwards(groups([(3, [2, 2])]), 100, lambda sizes: True)
     return Layout.of(pieces)
 
 

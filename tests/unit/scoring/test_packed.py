@@ -31,11 +31,11 @@ def test_gradients_equal_those_of_plain_rows(make_model, random_groups, family, 
         model.gradient_checkpointing_enable({"use_reentrant": checkpointing})
         if checkpointing:
             model.enable_input_require_grads()
-    (pieces,) = forwards(groups, 1000, lambda prompt, sizes: True)
+    (pieces,) = forwards(groups, 1000, lambda sizes: True)
     # Another row in between: a layout kept outside the call would be the wrong one when a layer runs again.
     layout = Layout.of(pieces, merged=True)
     scored = packed_logprobs(model, layout, temperature=0.7, chunk_size=16).logprobs
-    (other,) = forwards(random_groups([(4, [3, 3])]), 1000, lambda prompt, sizes: True)
+    (other,) = forwards(random_groups([(4, [3, 3])]), 1000, lambda sizes: True)
     packed_logprobs(model, Layout.of(other), chunk_size=16)
 
     expected = torch.empty_like(scored)

@@ -7,8 +7,8 @@ from grpo_scoring.pieces import Piece, forwards, merge
 from hypothesis import given
 from hypothesis import strategies as st
 
-ALWAYS = lambda prompt, completions: True  # noqa: E731
-NEVER = lambda prompt, completions: len(completions) == 1  # noqa: E731
+ALWAYS = lambda sizes: True  # noqa: E731
+NEVER = lambda sizes: sizes.count == 1  # noqa: E731
 
 
 def test_groups_of_one_prompt_are_put_together_and_empty_completions_need_nothing():

@@ -32,7 +32,7 @@ def attend(layout, **arguments):
 
 
 def test_arguments_that_would_change_attention_raise(random_groups):
-    (pieces,) = forwards(random_groups([(5, [3, 4])]), 100, lambda prompt, sizes: True)
+    (pieces,) = forwards(random_groups([(5, [3, 4])]), 100, lambda sizes: True)
     layout = Layout.of(pieces)
     assert attend(layout, position_ids=layout.positions, output_attentions=False, use_cache=False).shape[1] == 10
     for name, value in [("s_aux", torch.zeros(2)), ("position_bias", torch.zeros(1)), ("something_new", 3)]:
@@ -44,7 +44,7 @@ def test_arguments_that_would_change_attention_raise(random_groups):
 
 def test_a_sliding_layer_without_its_window_raises(make_model, random_groups):
     model = make_model("gemma2")
-    (pieces,) = forwards(random_groups([(5, [3, 4])]), 100, lambda prompt, sizes: True)
+    (pieces,) = forwards(random_groups([(5, [3, 4])]), 100, lambda sizes: True)
     layout = Layout.of(pieces)
     sliding = next(m for m in model.modules() if getattr(m, "sliding_window", None) and hasattr(m, "q_proj"))
     query = torch.zeros(1, 4, layout.ids.shape[1], 32)
@@ -55,7 +55,7 @@ def test_a_sliding_layer_without_its_window_raises(make_model, random_groups):
 
 def test_the_layout_reaches_every_layer(llama, random_groups):
     install(llama)
-    (pieces,) = forwards(random_groups([(5, [3, 4]), (4, [2])]), 100, lambda prompt, sizes: True)
+    (pieces,) = forwards(random_groups([(5, [3, 4]), (4, [2])]), 100, lambda sizes: True)
     layout = Layout.of(pieces)
     mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
     with torch.no_grad():

@@ -5,6 +5,7 @@ import pytest
 import torch
 import transformers
 from grpo_scoring import scorer as scorer_module
+from grpo_scoring.group_sizes import GroupSizes
 from grpo_scoring.groups import Group
 from grpo_scoring.scorer import Scorer
 
@@ -54,9 +55,9 @@ def test_a_prompt_of_several_groups_is_computed_once(llama, random_groups, plain
 def test_batch_tokens_are_what_a_forward_computes(llama, random_groups):
     shared, empty, mixed = random_groups([(120, [6, 7]), (40, [0]), (40, [0, 9])])
     scorer = Scorer(llama)
-    assert [scorer.batch_tokens(group) for group in (shared, empty, mixed)] == [120 + 5 + 6, 0, 48]
+    assert [scorer.batch_tokens(GroupSizes.of_group(group)) for group in (shared, empty, mixed)] == [120 + 5 + 6, 0, 48]
     rows = Scorer(llama, share_prompts=False)
-    assert [rows.batch_tokens(group) for group in (shared, empty, mixed)] == [2 * 126, 0, 48]
+    assert [rows.batch_tokens(GroupSizes.of_group(group)) for group in (shared, empty, mixed)] == [2 * 126, 0, 48]
     assert rows.why_not == "plain rows are asked for"
 
 

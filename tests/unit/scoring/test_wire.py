@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from grpo_scoring import messages
 from grpo_scoring.groups import Group, completion_offsets
 from grpo_scoring.wire import (
     JSON,
@@ -237,6 +238,17 @@ def test_what_is_checked_elsewhere_is_in_the_schema():
     assert properties["groups"]["minItems"] == 1
     assert (properties["temperature"]["minimum"], properties["temperature"]["maximum"]) == (1e-3, 1e3)
     assert {"type": "number", "exclusiveMinimum": 0} in properties["deadlineSeconds"]["anyOf"]
+
+
+@pytest.mark.parametrize("media_type", MEDIA_TYPES)
+def test_more_completions_than_a_server_should_hold_are_refused(media_type, monkeypatch):
+    groups = [Group.of([1], [[]] * 5), Group.of([2], [[3], []])]
+    monkeypatch.setattr(messages, "MAX_COMPLETIONS", 7)
+    body = encode_request(LogprobsRequest(groups), media_type)
+    assert len(decode_request(body, media_type).groups) == 2
+    monkeypatch.setattr(messages, "MAX_COMPLETIONS", 6)
+    with pytest.raises(WireError, match="has 7 completions, and a request takes 6: send fewer groups at a time"):
+        decode_request(body, media_type)
 
 
 def answer_of(*values: float) -> LogprobsAnswer:

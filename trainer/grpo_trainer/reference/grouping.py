@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from grpo_scoring.groups import Group
+from grpo_scoring.groups import Group, Ids
+from grpo_scoring.messages import MAX_COMPLETIONS
 
 
 def group_rows(prompts: Sequence[list[int]], completions: Sequence[list[int]]) -> list[Group]:
@@ -20,7 +22,7 @@ def group_rows(prompts: Sequence[list[int]], completions: Sequence[list[int]]) -
 def split_requests(
     groups: Sequence[Group], max_tokens: int | None, *, prompt_per_row: bool = False
 ) -> list[list[Group]]:
-    """Cut groups into requests of at most `max_tokens` tokens (None: no limit).
+    """Cut groups into requests of at most `max_tokens` tokens (None: no limit) and ``MAX_COMPLETIONS`` completions.
 
     A group that is larger is cut too; a single row that is larger goes alone, and the server says what is wrong.
 
@@ -29,22 +31,20 @@ def split_requests(
         max_tokens: the limit.
         prompt_per_row: a prompt counts once for each completion, not once for its group.
     """
-    if max_tokens is None:
-        return [list(groups)]
-    requests: list[list[Group]] = []
-    free = 0
+    requests: list[list[tuple[Ids, list[Ids]]]] = []
+    limit = math.inf if max_tokens is None else max_tokens
+    free, room = limit, 0
     for group in groups:
+        prompt = group.prompt
         for completion in group.completions:
-            goes_on = bool(requests) and requests[-1][-1].prompt is group.prompt
-            shared = goes_on and not prompt_per_row
-            size = completion.size if shared else group.prompt.size + completion.size
-            if not requests or size > free:
+            goes_on = bool(requests) and requests[-1][-1][0] is prompt
+            size = completion.size + (0 if goes_on and not prompt_per_row else prompt.size)
+            if size > free or not room:
                 requests.append([])
-                goes_on, size, free = False, group.prompt.size + completion.size, max_tokens
-            last = requests[-1]
-            if goes_on:
-                last[-1] = Group(group.prompt, (*last[-1].completions, completion))
-            else:
-                last.append(Group(group.prompt, (completion,)))
+                goes_on, size, free, room = False, prompt.size + completion.size, limit, MAX_COMPLETIONS
+            if not goes_on:
+                requests[-1].append((prompt, []))
+            requests[-1][-1][1].append(completion)
             free -= size
-    return requests
+            room -= 1
+    return [[Group(prompt, tuple(members)) for prompt, members in request] for request in requests]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpo_scoring.groups import Group
+from grpo_scoring.messages import MAX_COMPLETIONS, LogprobsRequest
 from grpo_trainer.reference.grouping import group_rows, split_requests
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,13 @@ def test_cutting_loses_nothing_and_keeps_the_order(
             group.tokens + (len(group.completions) - 1) * group.prompt.size * prompt_per_row for group in request
         ]
         assert alone or sum(counted) <= limit
+
+
+def test_a_request_has_no_more_completions_than_a_server_takes() -> None:
+    group = Group.of([1], [[2]] * (MAX_COMPLETIONS + 1))
+    requests = split_requests([group], None)
+    assert [[len(part.completions) for part in request] for request in requests] == [[MAX_COMPLETIONS], [1]]
+    LogprobsRequest(requests[0])
 
 
 def test_only_neighbours_are_grouped() -> None:
