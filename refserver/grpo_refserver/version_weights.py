@@ -32,6 +32,17 @@ _SIZES = (
 """What is compared before a model is made, for an error that names the cause; all shapes are compared after."""
 
 
+_NOT_COMPUTED = frozenset(
+    (
+        *("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id"),
+        *("id2label", "label2id", "problem_type", "output_attentions", "output_hidden_states", "return_dict"),
+        *("initializer_range", "attention_dropout", "pretraining_tp"),
+    )
+)
+"""Entries of a config that change no log-probability."""
+
+
 def load_weights(
     serving: LoadedModel,
     source: str,
@@ -117,6 +128,20 @@ def version_config(source: str, revision: str | None, serving: LoadedModel) -> A
             f"{serving.max_sequence_length}"
         )
     return config
+
+
+def check_same_computation(source: str, config: Any, serving: LoadedModel) -> None:
+    """Raises VersionError where a version's config computes in another way than the model that serves.
+
+    For an engine that takes a version's weights and keeps its own config.
+    """
+    ours, theirs = (part.get_text_config().to_dict() for part in (serving.model.config, config))
+    for name in sorted((ours.keys() | theirs.keys()) - _NOT_COMPUTED):
+        if ours.get(name) != theirs.get(name):
+            raise VersionError(
+                f"{source} computes in another way: {name} is {theirs.get(name)}, and {ours.get(name)} in the model "
+                "that serves, which takes no more than the weights of a version while it is spread over several devices"
+            )
 
 
 def _made_in_turn(kind: Any) -> Any:

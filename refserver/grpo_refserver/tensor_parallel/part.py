@@ -23,7 +23,7 @@ from grpo_refserver.tensor_parallel.head import spread_head
 from grpo_refserver.tensor_parallel.plan import check_plan
 from grpo_refserver.tensor_parallel.shards import read_shards, size_of, weights_of
 from grpo_refserver.version_folder import version_folder
-from grpo_refserver.version_weights import reading_version, version_config
+from grpo_refserver.version_weights import check_same_computation, reading_version, version_config
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,8 @@ class Part(LocalEngine):
         else:
             source, revision = version_folder(settings.versions_root, version, path), None
         with reading_version(str(source)):
-            version_config(str(source), revision, self.info)
+            config = version_config(str(source), revision, self.info)
+            check_same_computation(str(source), config, self.info)
             shards = read_shards(source, self._weights, self._mesh)
         log.info("version staged", extra={"version": version, "seconds": f"{time.monotonic() - begun:.1f}"})
         return Staged(version, shards)

@@ -251,6 +251,15 @@ def test_versions_are_swapped_on_all_ranks_or_none(make_model, spread, connect, 
         os.truncate(cut / "model.safetensors", 5000)
         assert client.score(groups, version="step-3", version_path="step-3").status_code == 422
         check("step-1", None)
+        # Only weights are taken: a version that computes in another way would be scored as the base does.
+        other = root / "step-4"
+        shutil.copytree(root / "step-1", other)
+        config = json.loads((other / "config.json").read_text())
+        (other / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.1}))
+        refused = client.score(groups, version="step-4", version_path="step-4")
+        assert refused.status_code == 422
+        assert "rms_norm_eps is 0.1" in decode_problem(422, refused.content).detail
+        check("step-1", None)
     ranks.process.send_signal(signal.SIGTERM)
     assert ranks.end() == 0
 
