@@ -7,22 +7,21 @@ each other. Errors are in OpenAI's shape, and the bearer token is the client's `
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from http import HTTPStatus
 from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from grpo_scoring.groups import Ids
-from grpo_scoring.messages import LogprobsAnswer, LogprobsRequest
+from grpo_scoring.groups import Group, Ids
+from grpo_scoring.messages import MAX_TEMPERATURE, MIN_TEMPERATURE, LogprobsAnswer, LogprobsRequest, WireError
+from grpo_scoring.wire_json import LONGEST_FIELD, what_is_wrong
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from grpo_refserver import completion_answers as answers
 from grpo_refserver import openai_schemas as schemas
 from grpo_refserver.errors import ApiError
 from grpo_refserver.prefixes import SharedPrefixes
@@ -42,6 +41,7 @@ _REMEDIES = {
     "server does not tokenize",
     "prompt_logprobs": "the given tokens are scored and no alternatives to them: send prompt_logprobs 0",
     "logprobs": "the given tokens are scored and no alternatives to them: send logprobs 0, with echo",
+    "temperature": f"must be 0, which leaves the logits as they are, or from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}",
 }
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -82,10 +82,11 @@ def router(service: Service) -> APIRouter:
                 )
             several = isinstance(asked.prompt[0], list)
             prompts = [_ids(ids) for ids in (asked.prompt if several else [asked.prompt])]
-            scored = await _score(service, request, prompts, asked, "prompt", fields)
+            names = [f"prompt[{index}]" for index in range(len(prompts))] if several else ["prompt"]
+            scored = await _score(service, request, prompts, asked, names, fields)
             if scored is None:
                 return _gone(fields)
-            return _json(await asyncio.to_thread(_completion, asked, prompts, *scored))
+            return _json(await asyncio.to_thread(answers.completion, asked, prompts, *scored))
 
     @result.post(
         "/inference/v1/generate",
@@ -97,10 +98,10 @@ def router(service: Service) -> APIRouter:
         async with recorded(request, service.metrics) as fields:
             asked = await _receive(service, request, schemas.GenerateRequest)
             prompts = [_ids(asked.token_ids)]
-            scored = await _score(service, request, prompts, asked, "token_ids", fields)
+            scored = await _score(service, request, prompts, asked, ["token_ids"], fields)
             if scored is None:
                 return _gone(fields)
-            return _json(await asyncio.to_thread(_generated, asked, prompts, *scored))
+            return _json(await asyncio.to_thread(answers.generated, asked, prompts, *scored))
 
     def card() -> schemas.ModelCard:
         loaded = service.loaded()
@@ -151,11 +152,11 @@ def _invalid(first: ErrorDetails) -> ApiError:
     names = [str(part) for part in first["loc"]]
     if not names:
         return ApiError(400, f"the body does not parse: {first['msg']}", "body")
-    field = names[-1] if names[0] == "sampling_params" else names[0]
+    field = (names[-1] if names[0] == "sampling_params" else names[0])[:LONGEST_FIELD]
     remedy = None if first["type"] == "extra_forbidden" else _REMEDIES.get(field)
     if first["type"] == "missing" and field == "prompt_logprobs":
         remedy = f"{_SCORES_ONLY}: ask for prompt_logprobs"
-    return ApiError(400, f"{field}: {remedy or first['msg']}", field)
+    return ApiError(400, f"{field}: {remedy or what_is_wrong(first)}", field)
 
 
 async def _score(
@@ -163,14 +164,14 @@ async def _score(
     request: Request,
     prompts: Sequence[Ids],
     asked: schemas.CompletionRequest | schemas.GenerateRequest,
-    field: str,
+    names: Sequence[str],
     fields: dict[str, Any],
 ) -> tuple[SharedPrefixes, LogprobsAnswer] | None:
-    """Scores prompts; None if the client went away. Raises ApiError."""
+    """Scores prompts, which the request has by these names; None if the client went away. Raises ApiError."""
     if asked.model is not None:
         _check_model(service, asked.model)
     sampling = asked.sampling_params if isinstance(asked, schemas.GenerateRequest) else asked
-    shared = await asyncio.to_thread(SharedPrefixes.of, prompts)
+    shared = await asyncio.to_thread(SharedPrefixes.of, prompts, share=service.loaded().shares_prompts)
     fields |= {
         "groups": len(shared.groups),
         "completions": len(prompts),
@@ -178,17 +179,31 @@ async def _score(
     }
     try:
         wanted = LogprobsRequest(shared.groups, temperature=sampling.temperature or 1.0)
-    except ValueError as error:
-        raise ApiError(400, str(error), "temperature") from None
+    except WireError as error:
+        raise ApiError(400, f"{error.field}: {_REMEDIES.get(error.field, error.problem)}", error.field) from None
     try:
         service.check(wanted)
     except ApiError as error:
-        raise ApiError(error.problem.status, error.problem.detail, field) from None
+        raise _of_prompts(error, service, prompts, names) from None
     answer = await service.score(request, wanted)
     if answer is None:
         return None
     fields["version"] = answer.version
     return shared, answer
+
+
+def _of_prompts(error: ApiError, service: Service, prompts: Sequence[Ids], names: Sequence[str]) -> ApiError:
+    """What is wrong with groups, as an error of the prompts they were made of."""
+    if error.problem.status == 413:
+        return ApiError(413, error.problem.detail, names[0].partition("[")[0])
+    for name, ids in zip(names, prompts, strict=True):
+        try:
+            service.check(LogprobsRequest([Group(ids, (ids[:0],))]))
+        except ApiError as own:
+            if own.problem.status == 422:
+                place = (own.problem.field or "").removeprefix("groups[0]").removeprefix(".prompt")
+                return ApiError(400, own.problem.detail, name + place)
+    return error
 
 
 def _check_model(service: Service, model: str) -> None:
@@ -201,67 +216,6 @@ def _ids(values: Any) -> Ids:
     return np.asarray(values, dtype=np.int32)
 
 
-def _completion(
-    asked: schemas.CompletionRequest, prompts: Sequence[Ids], shared: SharedPrefixes, answer: LogprobsAnswer
-) -> bytes:
-    choices = []
-    for index, (prompt, places) in enumerate(zip(prompts, shared.places, strict=True)):
-        ids, logprobs = prompt.tolist(), answer.logprobs[places].tolist()
-        choice: dict[str, Any] = {"index": index, "text": "", "finish_reason": "length", "stop_reason": None}
-        choice["prompt_logprobs"] = _prompt_logprobs(ids, logprobs) if asked.prompt_logprobs is not None else None
-        echoed = asked.echo and asked.logprobs is not None
-        choice["logprobs"] = _echo(ids, logprobs) if echoed else None
-        if asked.return_token_ids:
-            choice |= {"prompt_token_ids": ids, "token_ids": []}
-        choices.append(choice)
-    tokens = sum(prompt.size for prompt in prompts)
-    return _encode(
-        {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": answer.model,
-            "system_fingerprint": answer.version,
-            "choices": choices,
-            "usage": {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens},
-        }
-    )
-
-
-def _generated(
-    asked: schemas.GenerateRequest, prompts: Sequence[Ids], shared: SharedPrefixes, answer: LogprobsAnswer
-) -> bytes:
-    return _encode(
-        {
-            "request_id": asked.request_id or uuid.uuid4().hex,
-            "choices": [{"index": 0, "logprobs": None, "finish_reason": "length", "token_ids": []}],
-            "prompt_logprobs": _prompt_logprobs(prompts[0].tolist(), answer.logprobs[shared.places[0]].tolist()),
-        }
-    )
-
-
-def _prompt_logprobs(ids: list[int], logprobs: list[float]) -> list[dict[str, Any] | None]:
-    entries: list[dict[str, Any] | None] = [None]
-    for token, logprob in zip(ids[1:], logprobs, strict=True):
-        entries.append({str(token): {"logprob": logprob, "rank": None, "decoded_token": None}})
-    return entries
-
-
-def _echo(ids: list[int], logprobs: list[float]) -> dict[str, Any]:
-    tokens = [f"token_id:{token}" for token in ids]
-    offsets, end = [], 0
-    for token in tokens:
-        offsets.append(end)
-        end += len(token)
-    top = [{token: logprob} for token, logprob in zip(tokens[1:], logprobs, strict=True)]
-    return {
-        "tokens": tokens,
-        "token_logprobs": [None, *logprobs],
-        "top_logprobs": [None, *top],
-        "text_offset": offsets,
-    }
-
-
 def _gone(fields: dict[str, Any]) -> Response:
     fields["status"] = CLIENT_GONE
     return Response(status_code=CLIENT_GONE)
@@ -271,13 +225,9 @@ def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-def _encode(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, separators=(",", ":")).encode()
-
-
 def _error(error: ApiError) -> Response:
     problem = error.problem
-    status = 400 if problem.status == HTTPStatus.UNPROCESSABLE_ENTITY else problem.status
+    status = problem.status
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = {401: "invalid_api_key", 404: "model_not_found", 413: "request_too_large", 429: "queue_full"}.get(status)
     detail = {"message": problem.detail, "type": kind, "param": problem.field, "code": code}

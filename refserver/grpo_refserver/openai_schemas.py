@@ -54,7 +54,8 @@ class _Sampling(_Request):
         default=None,
         ge=0,
         le=1000,
-        description="Logits are divided by it, as in sampling; absent, null and 0 (greedy) leave them as they are. "
+        description="Logits are divided by it, as in sampling; absent, null and 0 (greedy) leave them as they are, "
+        "and what is between 0 and 0.001 is refused. "
         "vLLM does not scale the log-probabilities of prompts.",
     )
     n: One | None = Field(default=None, description="One choice per prompt.")

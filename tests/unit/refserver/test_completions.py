@@ -1,5 +1,7 @@
 """The routes for other trainers, asked by the clients these use: openai's own, and TRL's."""
 
+import dataclasses
+
 import httpx
 import numpy as np
 import openai
@@ -66,6 +68,28 @@ def test_prompts_of_one_request_share_their_prefix(start):
         body = {"prompt": [prefix + end for end in ends], "max_tokens": 0, "prompt_logprobs": 0}
         assert client.post("/v1/completions", json=body).status_code == 200
         assert client.metric("grpo_reference_tokens_total") == 60 + 60 + 8 * 5
+
+
+def test_prompts_of_a_model_that_is_scored_in_rows_are_rows(start):
+    server = start()
+    engine = server.service.worker.engine
+    engine.info = dataclasses.replace(engine.info, shares_prompts=False)
+    with server.client() as client:
+        prefix, *ends = make_prompts(60, *[5] * 8)
+        body = {"prompt": [prefix + end for end in ends], "max_tokens": 0, "prompt_logprobs": 0}
+        assert client.post("/v1/completions", json=body).status_code == 200
+        assert client.metric("grpo_reference_tokens_total") == 8 * 65
+
+
+def test_log_and_metrics_say_what_the_client_is_told(start, caplog):
+    with caplog.at_level("INFO"), start().client() as client:
+        body = {"prompt": [[1], [2, 320]], "max_tokens": 0, "prompt_logprobs": 0}
+        assert client.post("/v1/completions", json=body).status_code == 400
+        assert client.metric('grpo_reference_requests_total{status="400"}') == 1
+        body = {"token_ids": [2, 320], "sampling_params": {"max_tokens": 1, "prompt_logprobs": 0}}
+        assert client.post("/inference/v1/generate", json=body).status_code == 400
+    lines = [record for record in caplog.records if record.name == "grpo_refserver.requests"]
+    assert [(line.status, line.field) for line in lines] == [(400, "prompt[1][1]"), (400, "token_ids[1]")]
 
 
 def test_echo_with_logprobs_is_openais_own_form(ask, model):
@@ -136,12 +160,14 @@ def test_prime_rls_teacher_route(start, model):
         ({"prompt": ["once", "upon"]}, "prompt", "does not tokenize"),
         ({"prompt": []}, "prompt", "none of them empty"),
         ({"prompt": [[1], []]}, "prompt", "none of them empty"),
-        ({"prompt": [[1, 320]]}, "prompt", "vocabulary of 320"),
-        ({"prompt": [[1] * 257]}, "prompt", "limit is 256"),
+        ({"prompt": [1, 320]}, "prompt[1]", "vocabulary of 320"),
+        ({"prompt": [[1, 2], [1, 2, 3], [1, 2, 4, 320]]}, "prompt[2][3]", "vocabulary of 320"),
+        ({"prompt": [[1, 2], [1] * 257]}, "prompt[1]", "limit is 256"),
         ({"prompt": [1, -1]}, "prompt", "list of token ids"),
-        ({"temperature": 1e-9}, "temperature", "0.001"),
-        ({"truncate_prompt_tokens": 5}, "truncate_prompt_tokens", "not permitted"),
-        ({"temprature": 1}, "temprature", "not permitted"),
+        ({"temperature": 1e-9}, "temperature", "must be 0, which leaves the logits as they are, or from 0.001"),
+        ({"temperature": -1}, "temperature", "must be 0, which leaves the logits as they are, or from 0.001"),
+        ({"truncate_prompt_tokens": 5}, "truncate_prompt_tokens", "not a known field"),
+        ({"temprature": 1}, "temprature", "not a known field"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(start, changes, field, remedy):
