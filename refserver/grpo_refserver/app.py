@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi_offline import FastAPIOffline
-from grpo_scoring.wire import JSON, MEDIA_TYPES
 
 from grpo_refserver import completions, reload, schemas
 from grpo_refserver.auth import TokenFile
 from grpo_refserver.errors import ApiError, add_handlers
+from grpo_refserver.media_types import media_types
 from grpo_refserver.request_log import CLIENT_GONE, RequestIds, recorded
 from grpo_refserver.service import Service, encode
 from grpo_refserver.worker import State
@@ -56,7 +56,7 @@ def _scoring(service: Service) -> APIRouter:
     async def logprobs(request: Request) -> Response:
         """Log-probabilities of every completion token. Content-Type and Accept choose JSON or safetensors."""
         async with recorded(request, service.metrics) as fields:
-            sent, wanted = _media_types(request)
+            sent, wanted = media_types(request.headers)
             asked = await service.receive(request, sent)
             fields |= {
                 "groups": len(asked.groups),
@@ -118,18 +118,3 @@ def _operations(service: Service) -> APIRouter:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
-
-
-def _media_types(request: Request) -> tuple[str, str]:
-    """The request's media type and the answer's. Raises ApiError 415 or 406."""
-    known = " or ".join(MEDIA_TYPES)
-    sent = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    if sent not in MEDIA_TYPES:
-        raise ApiError(415, f"Content-Type must be {known}", "Content-Type")
-    accepted = [entry.partition(";")[0].strip().lower() for entry in request.headers.get("accept", "*/*").split(",")]
-    for entry in accepted:
-        if entry in MEDIA_TYPES:
-            return sent, entry
-        if entry in ("*/*", "application/*", ""):
-            return sent, sent
-    raise ApiError(406, f"Accept must allow {known}", "Accept")
