@@ -16,7 +16,14 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from grpo_scoring.groups import Group, offsets
-from grpo_scoring.messages import MAX_TEMPERATURE, MIN_TEMPERATURE, LogprobsAnswer, LogprobsRequest, WireError
+from grpo_scoring.messages import (
+    MAX_COMPLETIONS,
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    LogprobsAnswer,
+    LogprobsRequest,
+    WireError,
+)
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -30,6 +37,7 @@ _PROBLEMS = {
     "extra_forbidden": "is not a known field: remove it, or correct its name",
     "missing": "is missing",
     "too_short": "is empty: it needs at least one entry",
+    "too_long": f"has more than {MAX_COMPLETIONS} entries: send fewer groups at a time",
 }
 """By pydantic's type of error, what is wrong where its own words do not say what to do."""
 LONGEST_FIELD = 128
@@ -44,13 +52,15 @@ class JsonGroup(_Message):
     """One prompt and the completions sampled from it, as token ids."""
 
     prompt: list[TokenId] = Field(min_length=1, description="Token ids of the prompt.")
-    completions: list[list[TokenId]] = Field(min_length=1, description="Token ids of each completion.")
+    completions: list[list[TokenId]] = Field(
+        min_length=1, max_length=MAX_COMPLETIONS, description="Token ids of each completion."
+    )
 
 
 class JsonRequest(_Message):
     """Asks for the log-probability of every completion token."""
 
-    groups: list[JsonGroup] = Field(json_schema_extra={"minItems": 1})
+    groups: list[JsonGroup] = Field(max_length=MAX_COMPLETIONS, json_schema_extra={"minItems": 1})
     temperature: _Temperature = Field(default=1.0, description="Logits are divided by it.")
     deadline_seconds: _Seconds | None = Field(
         default=None, description="After so many seconds the answer is worthless."

@@ -251,6 +251,20 @@ def test_more_completions_than_a_server_should_hold_are_refused(media_type, monk
         decode_request(body, media_type)
 
 
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"groups":[' + b",".join([b'{"prompt":[1],"completions":[[]]}'] * 65537) + b"]}", "groups"),
+        (b'{"groups":[{"prompt":[1],"completions":[' + b",".join([b"[]"] * 65537) + b"]}]}", "groups[0].completions"),
+    ],
+    ids=["groups", "completions"],
+)
+def test_json_of_too_many_parts_is_refused_before_they_are_made(body, field):
+    with pytest.raises(WireError, match="has more than 65536 entries: send fewer groups at a time") as caught:
+        decode_request(body, JSON)
+    assert caught.value.field == field
+
+
 def answer_of(*values: float) -> LogprobsAnswer:
     return LogprobsAnswer(np.array(values, np.float32), completion_offsets([ONE]), "m", "base")
 
