@@ -16,7 +16,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from grpo_scoring.groups import Group, Ids
-from grpo_scoring.messages import MAX_TEMPERATURE, MIN_TEMPERATURE, LogprobsAnswer, LogprobsRequest, WireError
+from grpo_scoring.messages import (
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    LogprobsAnswer,
+    LogprobsRequest,
+    WireError,
+)
 from grpo_scoring.wire_json import LONGEST_FIELD, what_is_wrong
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails

@@ -203,6 +203,9 @@ def test_errors_reach_the_openai_client_as_its_own(start, tmp_path):
         with pytest.raises(openai.APIStatusError, match="takes 50") as refused:
             client.completions.create(**{**body, "prompt": [1] * 51})
         assert refused.value.status_code == 413
+        with pytest.raises(openai.APIStatusError, match="there are 65537 prompts") as refused:
+            client.completions.create(**{**body, "prompt": [[1]] * 65537})
+        assert refused.value.status_code == 413
         server.service.worker.drain()
         with pytest.raises(openai.InternalServerError, match="draining"):
             client.completions.create(**body)
