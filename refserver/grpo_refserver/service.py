@@ -38,8 +38,10 @@ class Service:
             metrics=self.metrics,
         )
         self._unanswered = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._bodies: set[asyncio.Timeout] = set()
+        self.idle = asyncio.Event()
+        """Set while no body is being read and every request that was accepted has its result."""
+        self.idle.set()
 
     @property
     def state(self) -> State:
@@ -53,23 +55,45 @@ class Service:
             raise not_serving(self.state)
         return loaded
 
-    async def drain(self, seconds: float) -> int:
-        """Takes no more requests and waits for those accepted; returns how many had to be given up."""
+    def drain(self, body_seconds: float) -> None:
+        """Takes no more requests; what is on its way has so many seconds to arrive, to get a 503."""
         self.worker.drain()
-        try:
-            await asyncio.wait_for(self._idle.wait(), seconds)
-        except TimeoutError:
-            self.worker.abandon()
-            return self._unanswered
-        return 0
+        self._hurry_bodies(body_seconds)
+
+    def give_up(self) -> int:
+        """Answers everything that is open with 503; returns how many of these requests had been accepted."""
+        given_up = self._unanswered
+        self.worker.abandon()
+        self._hurry_bodies(0)
+        return given_up
 
     async def read(self, request: Request) -> bytes:
-        """Reads a body. Raises ApiError 408 or 413."""
+        """Reads a body. Raises ApiError 408 or 413, and 503 unless the server is ready."""
+        self.loaded()
+        limit = asyncio.timeout(self.settings.request_timeout_seconds)
         try:
-            async with asyncio.timeout(self.settings.request_timeout_seconds):
+            async with limit:
+                self._bodies.add(limit)
+                self._note_idle()
                 return await read_body(request, self.settings.request_bytes)
         except TimeoutError:
+            self.loaded()  # hurried by the end of the server
             raise ApiError(408, "the body did not arrive in time: send it in one go", "body") from None
+        finally:
+            self._bodies.discard(limit)
+            self._note_idle()
+
+    def _hurry_bodies(self, seconds: float) -> None:
+        latest = asyncio.get_running_loop().time() + seconds
+        for limit in self._bodies:
+            if not limit.expired():
+                limit.reschedule(min(limit.when() or latest, latest))
+
+    def _note_idle(self) -> None:
+        if self._unanswered or self._bodies:
+            self.idle.clear()
+        else:
+            self.idle.set()
 
     def check(self, asked: LogprobsRequest) -> None:
         """Raises ApiError 413 or 422 where this model cannot score the groups."""
@@ -83,7 +107,6 @@ class Service:
 
     async def receive(self, request: Request, media_type: str) -> LogprobsRequest:
         """Reads, decodes and checks a request. Raises ApiError."""
-        self.loaded()
         body = await self.read(request)
         try:
             asked = await asyncio.to_thread(decode_request, body, media_type)
@@ -96,10 +119,11 @@ class Service:
     async def score(self, request: Request, asked: LogprobsRequest) -> LogprobsAnswer | None:
         """Waits for the log-probabilities; None if the client went away. Raises ApiError."""
         loaded = self.loaded()
-        task = self._task(asked.groups, asked.temperature, asked.version, asked.version_path, asked.deadline_seconds)
+        seconds = self._seconds(asked.deadline_seconds)
+        task = self._task(asked.groups, asked.temperature, asked.version, asked.version_path, seconds)
         async with self._counted():
             begun = time.monotonic()
-            scored = await self._await_result(request, task)
+            scored = await self._await_result(request, task, seconds)
             if scored is None:
                 return None
             self.metrics.request_seconds.observe(time.monotonic() - begun)
@@ -116,8 +140,10 @@ class Service:
         """Waits until a version is loaded; False if the client went away. Raises ApiError."""
         self.loaded()
         self._check_version(version, path)
+        seconds = self._seconds(seconds)
+        task = self._task([], 1.0, version, path, seconds)
         async with self._counted():
-            return await self._await_result(request, self._task([], 1.0, version, path, seconds)) is not None
+            return await self._await_result(request, task, seconds) is not None
 
     def _check_version(self, version: str | None, path: str | None) -> None:
         if path is not None and version == self.settings.model_version:
@@ -128,15 +154,18 @@ class Service:
                 "versionPath",
             )
 
-    def _task(
-        self, groups: Sequence[Group], temperature: float, version: str | None, path: str | None, seconds: float | None
-    ) -> Task:
+    def _seconds(self, asked: float | None) -> float:
+        """How long a request may take."""
         limit = self.settings.request_timeout_seconds
-        deadline = time.monotonic() + min(seconds or limit, limit)
+        return min(asked or limit, limit)
+
+    def _task(
+        self, groups: Sequence[Group], temperature: float, version: str | None, path: str | None, seconds: float
+    ) -> Task:
+        deadline = time.monotonic() + seconds
         return Task(groups, temperature, version, path=Path(path) if path is not None else None, deadline=deadline)
 
-    async def _await_result(self, request: Request, task: Task) -> CompletionLogprobs | None:
-        seconds = task.deadline - time.monotonic()
+    async def _await_result(self, request: Request, task: Task, seconds: float) -> CompletionLogprobs | None:
         try:
             result = asyncio.wrap_future(self.worker.submit(task))
         except NotServingError as error:
@@ -183,14 +212,13 @@ class Service:
         """Counts the request as accepted until its answer is made."""
         self._unanswered += 1
         self.metrics.open_requests.set(self._unanswered)
-        self._idle.clear()
+        self._note_idle()
         try:
             yield
         finally:
             self._unanswered -= 1
             self.metrics.open_requests.set(self._unanswered)
-            if not self._unanswered:
-                self._idle.set()
+            self._note_idle()
 
 
 async def encode(answer: LogprobsAnswer, asked: LogprobsRequest, media_type: str) -> bytes:
