@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from grpo_api.env import DEFAULT_REFERENCE_PORT, GRPO_TOKEN_FILE
 
-from grpo_refserver.settings import ConfigurationError, Settings
+log = logging.getLogger("grpo_refserver.cli")  # not __name__: that is __main__ under python -m
 
 DESCRIPTION = """\
 Serves log-probabilities of given completions under a frozen reference model: the KL term of GRPO, off the
@@ -31,7 +34,8 @@ examples:
   grpo-refserver --model /models/base --versions-root /output/versions        # iterative GRPO
   curl localhost:8000/v1/logprobs --json '{"groups":[{"prompt":[1,2],"completions":[[3,4],[5]]}]}'
 
-exit codes: 0 drained after SIGTERM; 64 settings that cannot work; 75 the hub could not be reached; 1 anything else.
+exit codes: 0 drained after SIGTERM; 2 flags that are unknown or malformed; 64 settings that cannot work; 75 the hub
+could not be reached; 1 anything else. A second SIGTERM ends at once, and gives up what is not answered (1).
 """
 
 
@@ -168,24 +172,37 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the server; returns the exit code."""
     values = vars(parser().parse_args(arguments))
-    level = values.pop("log_level")
 
     from grpo_refserver import logs
 
-    logs.configure(level)
-    settings = Settings(**values)
+    logs.configure(values.pop("log_level"))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end_early)
+
+    from grpo_refserver.settings import ConfigurationError, Settings  # numpy, and below torch: seconds
+
     try:
+        settings = Settings(**values)
         if settings.tensor_parallel_size > 1:
             from grpo_refserver.tensor_parallel import start
 
             return start.run(sys.argv[1:] if arguments is None else arguments, settings)
-        from grpo_refserver import server  # torch: --help need not wait for it
+        from grpo_refserver import server
 
         return server.run(settings)
     except ConfigurationError as error:
         from grpo_refserver import server
 
         return server.refuse(error)
+
+
+def _end_early(number: int, _: FrameType | None) -> None:
+    """Ends while nothing was accepted, until the server or the launcher of ranks has handlers of its own.
+
+    Not by SystemExit, which an import could catch. Without a handler process 1 of a container would ignore SIGTERM.
+    """
+    log.info("ended before the start", extra={"signal": signal.Signals(number).name, "exit_code": 0})
+    os._exit(0)
 
 
 def _count(text: str) -> int:

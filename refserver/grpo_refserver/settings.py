@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_scoring.messages import WireError, check_model, check_version
+
 
 class ConfigurationError(Exception):
     """The server cannot start with these settings; the message says what to change."""
@@ -16,7 +18,10 @@ class HubUnreachable(Exception):  # noqa: N818  (nothing is wrong with the serve
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The flags of ``grpo-refserver`` (see ``cli.py`` for what each means)."""
+    """The flags of ``grpo-refserver`` (see ``cli.py`` for what each means).
+
+    Raises ConfigurationError where the answers could not carry the names.
+    """
 
     model: str
     revision: str | None = None
@@ -41,6 +46,16 @@ class Settings:
     max_request_bytes: int | None = None
     max_sequence_length: int | None = None
     request_timeout_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        for flag, name, check in (
+            ("--model", self.model, check_model),
+            ("--model-version", self.model_version, check_version),
+        ):
+            try:
+                check(name)
+            except WireError as error:
+                raise ConfigurationError(f"{flag} {name!r:.600} {error.problem}: every answer carries it") from None
 
     @property
     def request_tokens(self) -> int:
