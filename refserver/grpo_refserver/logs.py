@@ -29,6 +29,14 @@ def configure(level: str) -> None:
     logging.getLogger("grpo_refserver").setLevel(level.upper())
 
 
+def adopt(*libraries: str) -> None:
+    """Sends the lines of libraries that log by handlers of their own here, each once. Call it after their import."""
+    for library in libraries:
+        logger = logging.getLogger(library)
+        logger.handlers.clear()
+        logger.propagate = True
+
+
 def _quote(value: object) -> str:
     text = " ".join(str(value).split())
     return f'"{text}"' if not text or " " in text or '"' in text else text

@@ -16,7 +16,7 @@ from grpo_scoring.self_check import check_scoring
 from grpo_scoring.tokenizer_hash import tokenizer_hash
 from safetensors import SafetensorError
 
-from grpo_refserver import turns
+from grpo_refserver import logs, turns
 from grpo_refserver.settings import ConfigurationError, HubUnreachable, Settings
 
 log = logging.getLogger(__name__)
@@ -75,13 +75,18 @@ def load(settings: Settings, placement: Placement | None = None) -> LoadedModel:
     """
     import transformers  # seconds: not before the server listens
 
+    logs.adopt("huggingface_hub", "transformers")
     transformers.utils.logging.disable_progress_bar()
     device = placement.device if placement else pick_device(settings.device)
     log.info("loading model", extra={"model": settings.model, "device": device})
     begun = time.monotonic()
-    try:
-        if settings.model.startswith(("/", ".")) and not Path(settings.model).exists():
+    at_hub = ""
+    if not os.path.exists(settings.model):  # unlike Path's, False for a name too long for a file
+        if settings.model.startswith(("/", ".")):
             raise ConfigurationError(f"--model: there is no folder {settings.model}: is the volume mounted?")
+        at_hub = f" (there is no folder {settings.model} in {Path.cwd()}, so it was looked for at the hub)"
+        log.info("no such folder: looking at the hub", extra={"model": settings.model, "in": Path.cwd()})
+    try:
         with turns.construction():
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 settings.model,
@@ -94,12 +99,12 @@ def load(settings: Settings, placement: Placement | None = None) -> LoadedModel:
     except Exception as error:
         if is_outage(error):
             raise HubUnreachable(
-                f"--model {settings.model} cannot be loaded, the hub could not be reached: {error}"
+                f"--model {settings.model} cannot be loaded, the hub could not be reached{at_hub}: {error}"
             ) from error
         if not isinstance(error, OSError | ValueError | ImportError | SafetensorError):
             raise
         raise ConfigurationError(
-            f"--model {settings.model} cannot be loaded: {_unreadable(settings.model) or error}"
+            f"--model {settings.model} cannot be loaded{at_hub}: {_wrong_folder(settings.model) or error}"
         ) from error
     model.eval().requires_grad_(False)
     if placement:
@@ -150,8 +155,18 @@ def pick_device(name: str) -> str:
     """``auto`` is the first GPU where there is one, else the CPU. Raises ConfigurationError for a device not there."""
     if name == "auto":
         return "cuda:0" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigurationError(f"--device {name}: torch sees no GPU here; use --device cpu or auto")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigurationError(f"--device {name} is no device: take auto, cpu, cuda or cuda:N") from None
+    if device.type == "cpu":
+        return name
+    here = torch.accelerator.current_accelerator(check_available=True)
+    if here is None or here.type != device.type:
+        seen = f"only {here.type}" if here else "no GPU"
+        raise ConfigurationError(f"--device {name}: torch sees {seen} here; use --device cpu or auto")
+    if (device.index or 0) >= torch.accelerator.device_count():
+        raise ConfigurationError(f"--device {name}: torch sees {torch.accelerator.device_count()} here, the first is 0")
     return name
 
 
@@ -179,7 +194,15 @@ def _tokenizer_hash(settings: Settings) -> str | None:
     return tokenizer_hash(tokenizer)
 
 
-def _unreadable(model: str) -> str:
-    """Files of a model's folder that this user may not read: safetensors says that they do not exist."""
-    closed = [path.name for path in Path(model).glob("*") if not os.access(path, os.R_OK)]
+def _wrong_folder(model: str) -> str:
+    """What is wrong with a model's folder where the libraries' errors mislead; empty where they do not.
+
+    They look into a config.json that is not there, and say that files do not exist which this user may not read.
+    """
+    if not os.path.isdir(model):
+        return ""
+    files = {path.name: path for path in Path(model).glob("*")}
+    if not {"config.json", "adapter_config.json"} & files.keys():
+        return "the folder has no config.json: expected are config.json and safetensors, as save_pretrained writes them"
+    closed = [name for name, path in files.items() if not os.access(path, os.R_OK)]
     return f"user {os.getuid()} may not read {', '.join(closed)}: give it the right" if closed else ""

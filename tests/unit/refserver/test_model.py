@@ -1,9 +1,10 @@
+import logging
 import shutil
 
 import pytest
 import torch
 import transformers
-from grpo_refserver.model import load
+from grpo_refserver.model import load, pick_device
 from grpo_refserver.settings import ConfigurationError, HubUnreachable, Settings
 from grpo_scoring.tokenizer_hash import tokenizer_hash
 
@@ -39,7 +40,7 @@ def test_a_missing_folder_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("offline", "error"), [("0", HubUnreachable), ("1", ConfigurationError)])
-def test_a_hub_that_does_not_answer_is_no_wrong_setting(offline, error, monkeypatch):
+def test_a_hub_that_does_not_answer_is_no_wrong_setting(offline, error, monkeypatch, tmp_path, caplog):
     """The hub's client is a stand-in: the real one takes most of a minute to give up."""
 
     def unreachable(*_, **__):
@@ -49,8 +50,12 @@ def test_a_hub_that_does_not_answer_is_no_wrong_setting(offline, error, monkeypa
     for name in ("TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
-    with pytest.raises(error, match="--model org/model cannot be loaded"):
+    caplog.set_level("INFO", "grpo_refserver")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match="--model org/model cannot be loaded") as caught:
         load(Settings(model="org/model"))
+    assert f"there is no folder org/model in {tmp_path}, so it was looked for at the hub" in str(caught.value)
+    assert "no such folder: looking at the hub" in caplog.text  # before the client's long retries
 
 
 def test_a_truncated_or_broken_model_is_refused(model_path, tmp_path):
@@ -65,6 +70,24 @@ def test_a_truncated_or_broken_model_is_refused(model_path, tmp_path):
     model.save_pretrained(tmp_path / "nan")
     with pytest.raises(ConfigurationError, match="not finite"):
         load(Settings(model=str(tmp_path / "nan")))
+
+
+def test_a_folder_without_config_is_told_so(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"the folder has no config\.json: expected are config\.json and safe"):
+        load(Settings(model=str(tmp_path)))
+
+
+def test_libraries_that_load_log_in_our_form(model_path):
+    load(Settings(model=str(model_path)))
+    for library in ("huggingface_hub", "transformers"):
+        assert not logging.getLogger(library).handlers
+        assert logging.getLogger(library).propagate
+
+
+@pytest.mark.parametrize("name", ["foo", "cuda:x", "cpu:y", "meta", "", "cuda:99"])
+def test_devices_that_are_not_there_are_named(name):
+    with pytest.raises(ConfigurationError, match=f"^--device {name}"):
+        pick_device(name)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
