@@ -78,6 +78,12 @@ class Spec(Model):
             "reference.url has no effect with optimization.beta 0, which uses no reference: remove url, or set beta",
         ),
         Rule(
+            "self.reference.maxQueuedTokens >= self.dataset.maxPromptLength + self.generation.maxCompletionLength || "
+            "has(self.reference.url) || self.reference.engine != 'transformers' || self.optimization.beta == 0.0",
+            "reference.maxQueuedTokens must hold one row, dataset.maxPromptLength + generation.maxCompletionLength "
+            "tokens, or the server refuses it whatever else waits: raise the first, or lower one of the others",
+        ),
+        Rule(
             "self.reference.requestTimeoutSeconds < self.trainer.collectiveTimeoutSeconds",
             "reference.requestTimeoutSeconds must be below trainer.collectiveTimeoutSeconds, or ranks would give "
             "each other up while one still waits for the reference: lower the first or raise the second",

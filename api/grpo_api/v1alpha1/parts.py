@@ -6,7 +6,7 @@ from pydantic import Field
 
 from .base import Model, Rule
 from .model import Dtype, Name
-from .pod import Pod, Resources
+from .pod import Pod, Resources, unset
 
 Image = Annotated[str, Field(min_length=1, max_length=1024)]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
@@ -59,6 +59,17 @@ class Reference(Model):
         Rule(
             "!has(self.url) || self.tensorParallelSize == 1",
             "reference.tensorParallelSize has no effect with reference.url, whose server is not ours: remove it",
+        ),
+        Rule(
+            "!has(self.url) || (self.maxBatchTokens == 16384 && self.maxQueuedTokens == 1048576 && !has(self.dtype))",
+            "reference.maxBatchTokens, maxQueuedTokens and dtype have no effect with reference.url, whose server is "
+            "not ours: remove these fields",
+        ),
+        Rule(
+            f"!has(self.url) || ({unset('self.resources', Resources)} && {unset('self.pod', Pod)} "
+            "&& !has(self.imagePullPolicy))",
+            "reference.resources, pod and imagePullPolicy have no effect with reference.url, for which no pods are "
+            "made: remove these fields",
         ),
     )
 

@@ -57,13 +57,33 @@ def reserved_mounts(path: str, field: str) -> Rule:
     )
 
 
+_GPU = "nvidia.com/gpu"
+
+
 class Resources(Model):
     """Compute resources of a container (core/v1 ResourceRequirements)."""
+
+    rules = (
+        Rule(
+            f"!('{_GPU}' in self.requests) || ('{_GPU}' in self.limits && "
+            f"string(self.requests['{_GPU}']) == string(self.limits['{_GPU}']))",
+            f"resources.requests {_GPU} must equal the limit {_GPU}, as Kubernetes asks of GPUs: leave the request "
+            "out, or set the limit to it",
+        ),
+    )
 
     requests: Quantities = Field(default_factory=dict)
     """What the scheduler reserves, such as `{cpu: 4, memory: 32Gi}`."""
     limits: Quantities = Field(default_factory=dict)
     """What the container may use at most; GPUs are asked for here, such as `{nvidia.com/gpu: 8}`."""
+
+
+def unset(path: str, model: type[Model]) -> str:
+    """Return the condition that no field is set of a model whose fields are lists, maps, or absent by default."""
+    return " && ".join(
+        f"!has({path}.{field.alias})" if field.default is None else f"size({path}.{field.alias}) == 0"
+        for field in model.model_fields.values()
+    )
 
 
 class Pod(Model):

@@ -89,6 +89,35 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
         {"reference": {"tensorParallelSize": 2, "url": "http://elsewhere:8000"}},
     ),
     (
+        "reference.maxBatchTokens, maxQueuedTokens and dtype have no effect with reference.url",
+        {"reference": {"maxBatchTokens": 4096, "url": "http://elsewhere:8000"}},
+    ),
+    (
+        "reference.maxBatchTokens, maxQueuedTokens and dtype have no effect with reference.url",
+        {"reference": {"dtype": "float32", "url": "http://elsewhere:8000"}},
+    ),
+    (
+        "reference.resources, pod and imagePullPolicy have no effect with reference.url",
+        {"reference": {"resources": {"requests": {"cpu": 1}}, "url": "http://elsewhere:8000"}},
+    ),
+    (
+        "reference.resources, pod and imagePullPolicy have no effect with reference.url",
+        {"reference": {"pod": {"env": [{"name": "A", "value": "1"}]}, "url": "http://elsewhere:8000"}},
+    ),
+    (
+        "reference.resources, pod and imagePullPolicy have no effect with reference.url",
+        {"reference": {"pod": {"priorityClassName": "high"}, "url": "http://elsewhere:8000"}},
+    ),
+    ("reference.maxQueuedTokens must hold one row", {"reference": {"maxQueuedTokens": 10}}),
+    (
+        "resources.requests nvidia.com/gpu must equal the limit",
+        {"reference": {"resources": {"requests": {"nvidia.com/gpu": 1}}}},
+    ),
+    (
+        "resources.requests nvidia.com/gpu must equal the limit",
+        {"trainer": {"resources": {"requests": {"nvidia.com/gpu": 2}, "limits": {"nvidia.com/gpu": 1}}}},
+    ),
+    (
         "reference.sync replaces the reference by the policy",
         {"reference": {"sync": {"everySteps": 5}, "model": "/models/another"}},
     ),
