@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from grpo_scoring.groups import Group, Ids
 from grpo_scoring.messages import (
+    MAX_COMPLETIONS,
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     LogprobsAnswer,
@@ -177,6 +178,9 @@ async def _score(
     if asked.model is not None:
         _check_model(service, asked.model)
     sampling = asked.sampling_params if isinstance(asked, schemas.GenerateRequest) else asked
+    if len(prompts) > MAX_COMPLETIONS:
+        problem = f"there are {len(prompts)} prompts, this server takes {MAX_COMPLETIONS} at a time: send fewer"
+        raise ApiError(413, problem, "prompt")
     shared = await asyncio.to_thread(SharedPrefixes.of, prompts, share=service.loaded().shares_prompts)
     fields |= {
         "groups": len(shared.groups),
