@@ -192,7 +192,7 @@ async def _score(
     except WireError as error:
         raise ApiError(400, f"{error.field}: {_REMEDIES.get(error.field, error.problem)}", error.field) from None
     try:
-        service.check(wanted)
+        await asyncio.to_thread(service.check, wanted)
     except ApiError as error:
         raise _of_prompts(error, service, prompts, names) from None
     answer = await service.score(request, wanted)

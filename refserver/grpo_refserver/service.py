@@ -108,8 +108,11 @@ class Service:
     async def receive(self, request: Request, media_type: str) -> LogprobsRequest:
         """Reads, decodes and checks a request. Raises ApiError."""
         body = await self.read(request)
+        return await asyncio.to_thread(self._decode, body, media_type)  # many groups take seconds
+
+    def _decode(self, body: bytes, media_type: str) -> LogprobsRequest:
         try:
-            asked = await asyncio.to_thread(decode_request, body, media_type)
+            asked = decode_request(body, media_type)
         except WireError as error:
             raise ApiError(400 if error.field == "body" else 422, str(error), error.field) from None
         self.check(asked)
@@ -120,9 +123,11 @@ class Service:
         """Waits for the log-probabilities; None if the client went away. Raises ApiError."""
         loaded = self.loaded()
         seconds = self._seconds(asked.deadline_seconds)
-        task = self._task(asked.groups, asked.temperature, asked.version, asked.version_path, seconds)
         async with self._counted():
             begun = time.monotonic()
+            task = await asyncio.to_thread(
+                self._task, asked.groups, asked.temperature, asked.version, asked.version_path, seconds
+            )
             scored = await self._await_result(request, task, seconds)
             if scored is None:
                 return None
