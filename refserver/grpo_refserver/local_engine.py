@@ -18,7 +18,7 @@ from grpo_scoring.scorer import Scorer
 
 from grpo_refserver import turns
 from grpo_refserver.engine import Staged
-from grpo_refserver.host_memory import give_back
+from grpo_refserver.host_memory import give_back, keep_between_forwards
 from grpo_refserver.model import LoadedModel, load
 from grpo_refserver.settings import ConfigurationError, Settings
 from grpo_refserver.version_folder import version_folder
@@ -42,7 +42,10 @@ class LocalEngine:
     @classmethod
     def start(cls, settings: Settings) -> LocalEngine:
         """Loads the model and warms up. Raises ConfigurationError or HubUnreachable."""
-        engine = cls(load(settings), settings)
+        loaded = load(settings)
+        if loaded.device == "cpu":
+            keep_between_forwards()
+        engine = cls(loaded, settings)
         engine._warm_up()
         return engine
 
