@@ -115,7 +115,7 @@ def test_memory_does_not_hold_the_vocabulary(random_groups):
 
     with Largest() as largest:
         completion_logprobs(model, groups, chunk_size=32)
-    assert largest.elements == 32 * 20000
+    assert 0.99 * 32 * 20000 < largest.elements <= 32 * 20000
 
 
 def test_what_cannot_be_scored_is_refused(llama):
