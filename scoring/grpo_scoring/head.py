@@ -163,7 +163,7 @@ def head_logprobs(
         hidden: (N, D) states of the backbone, each the one that predicts its target; N >= 1.
         targets: (N,) token ids.
         temperature: > 0. Applied after the model's own logit scale and soft-cap, as in sampling.
-        chunk_size: positions projected at a time.
+        chunk_size: positions projected at a time; without gradient as many logits, in tiles.
         recompute: under grad, project again in backward rather than keep the logits of every chunk.
         entropy: also give the entropy of each position, without gradient.
     """
