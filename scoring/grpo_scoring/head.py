@@ -28,6 +28,7 @@ from grpo_scoring.module_forward import plain_forward, replace_forward
 DEFAULT_CHUNK_SIZE = 256
 """Positions projected at a time: 256 x 152,000 fp32 logits are 156 MB."""
 _TILE_POSITIONS = 2048
+"""Positions of a tile, where logits are cut over the vocabulary too."""
 
 
 class HeadOutput(NamedTuple):
@@ -106,13 +107,16 @@ def patch_head(model: CausalLM) -> None:
     ) -> HeadOutput:
         project = plain_forward(head)
         recompute = recompute and torch.is_grad_enabled()
+
+        def scaled(logits: Tensor) -> Tensor:
+            logits = transform(logits.float())
+            return logits / temperature if temperature != 1.0 else logits
+
         if not torch.is_grad_enabled() and not entropy and type(head) is nn.Linear:
-            return HeadOutput(_tiled(head, hidden, targets, transform, temperature, chunk_size), None)
+            return HeadOutput(_tiled(head, hidden, targets, scaled, chunk_size), None)
 
         def one(states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-            logits = transform(project(states).float())
-            if temperature != 1.0:
-                logits = logits / temperature
+            logits = scaled(project(states))
             log_sum = logits.logsumexp(-1)
             logprobs = logits.gather(-1, ids[:, None])[:, 0] - log_sum
             return logprobs, _entropy(logits, log_sum) if entropy else None
@@ -181,7 +185,7 @@ def head_logprobs(
 
 
 def _tiled(
-    head: nn.Linear, hidden: Tensor, targets: Tensor, transform: LogitTransform, temperature: float, chunk_size: int
+    head: nn.Linear, hidden: Tensor, targets: Tensor, scaled: Callable[[Tensor], Tensor], chunk_size: int
 ) -> Tensor:
     """Log-probabilities, (N,), from tiles of positions x vocabulary that hold what a chunk holds.
 
@@ -195,10 +199,7 @@ def _tiled(
         own = torch.zeros_like(log_sum)
         for first in range(0, vocabulary, width):
             tile = slice(first, first + width)
-            logits = F.linear(states, head.weight[tile], None if head.bias is None else head.bias[tile]).float()
-            logits = transform(logits)
-            if temperature != 1.0:
-                logits = logits / temperature
+            logits = scaled(F.linear(states, head.weight[tile], None if head.bias is None else head.bias[tile]))
             log_sum = torch.logaddexp(log_sum, logits.logsumexp(-1))
             place = ids - first
             inside = (place >= 0) & (place < logits.shape[1])

@@ -114,3 +114,23 @@ def test_what_cannot_be_scored_is_refused(llama):
         head_logprobs(llama, hidden, targets, temperature=0.0)
     with pytest.raises(ValueError, match="no output head"):
         patch_head(llama.model)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("chunk_size", [1, 7, 5000])
+def test_without_gradient_tiles_give_what_whole_rows_give(bias, chunk_size):
+    """More positions than a tile's, a vocabulary that tiles do not divide, and one position of it at a time."""
+    torch.manual_seed(0)
+    head = torch.nn.Linear(8, 101, bias=bias)
+    hidden, targets = torch.randn(2100, 8), torch.randint(0, 101, (2100,))
+
+    class Model:
+        config = transformers.LlamaConfig()
+
+        def get_output_embeddings(self):
+            return head
+
+    expected = (head(hidden) / 0.7).log_softmax(-1).gather(1, targets[:, None])[:, 0].detach()
+    with torch.no_grad():
+        found = head_logprobs(Model(), hidden, targets, temperature=0.7, chunk_size=chunk_size).logprobs
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
