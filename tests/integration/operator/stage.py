@@ -73,7 +73,7 @@ class Stage:
         self.kubelet.run_reference()
         pods = self.kubelet.run_attempt(attempt, replicas)
         self.make_steps(1, attempt)
-        self.wait_phase("Running")
+        self.wait_phase("Running", "Training")
         return pods
 
     def make_steps(self, step: int, attempt: int = 0, **fields: Any) -> None:

@@ -54,7 +54,8 @@ def test_the_log_of_a_run_reads_as_a_story(own_stage: Stage) -> None:
     stage.make_steps(5)
     stage.succeed(pods)
     stage.wait_phase("Succeeded")
-    wait(lambda: "Deployment" not in stage.children(), "the reference's removal")
+    # An event is posted after its line is written, and this one is the last.
+    wait(lambda: "ReferenceRemoved" in told_of(stage), "the event of the reference's removal")
 
     lines = [line.split(" ", 3)[3] for line in stage.operator.lines()]
     print("\n".join(lines))
@@ -65,7 +66,11 @@ def test_the_log_of_a_run_reads_as_a_story(own_stage: Stage) -> None:
         word for word in told if word in ("Accepted", "ReferenceReady", "AttemptStarted", "Training", "Succeeded")
     ]
     assert course == ["Accepted", "ReferenceReady", "AttemptStarted", "Training", "Succeeded"]
-    events = stage.api.request("GET", f"/api/v1/namespaces/{stage.namespace}/events")["items"]
-    about = [event["reason"] for event in events if event["involvedObject"]["kind"] == "GRPOJob"]
-    assert sorted(about) == sorted(told)
+    assert sorted(told_of(stage)) == sorted(told)
     print(f"resident memory of the operator: {stage.operator.resident_megabytes:.0f} MB")
+
+
+def told_of(stage: Stage) -> list[str]:
+    """The reasons of the events about the namespace's jobs."""
+    events = stage.api.request("GET", f"/api/v1/namespaces/{stage.namespace}/events")["items"]
+    return [event["reason"] for event in events if event["involvedObject"]["kind"] == "GRPOJob"]
